@@ -1,0 +1,1 @@
+"""Policies compared on tasks: replay, metrics, statistics, report."""

@@ -1,0 +1,1 @@
+"""Chat-model clients. This room imports no other room."""

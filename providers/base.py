@@ -1,0 +1,97 @@
+"""The interface of a memory provider, its card, and the distiller that it is given."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, runtime_checkable
+
+from providers.types import Effect, Flow, Outcome, Parameter, Preview, Query, Retrieval, StoreReceipt, Trajectory
+
+Gate = Literal["all", "success"]
+
+
+class ProviderCard(Flow):
+    """The only place where a provider's words live: prompts, docs and tables are made from it."""
+
+    name: str
+    title: str
+    """The system's usual name, e.g. `InsightGraph`."""
+    family: Literal["similarity", "structural", "insight"]
+    stores: str
+    retrieves: str
+    gate: Gate
+    top_k: int
+    relevance_floor: float | None = None
+    """Least score to inject (ours; None as in the paper)."""
+
+
+@runtime_checkable
+class MemoryProvider(Protocol):
+    """One memory system over a `Space` of the bank. It owns no files."""
+
+    @property
+    def card(self) -> ProviderCard: ...
+
+    def probe(self, query: Query) -> Preview:
+        """What `retrieve` would lead with, by embedding or keywords only: no model call, no write."""
+        ...
+
+    async def retrieve(self, query: Query) -> Retrieval:
+        """What to inject. Pure: what using it should change is returned as effects."""
+        ...
+
+    async def store(self, trajectory: Trajectory, outcome: Outcome) -> StoreReceipt:
+        """Keep what this provider keeps of a finished run; idempotent per trajectory id.
+
+        The gate is three-valued: `outcome.correct` None leaves a success-only gate closed and says so.
+        """
+        ...
+
+    def apply(self, effects: tuple[Effect, ...], outcome: Outcome) -> None:
+        """Apply what earlier retrievals implied, now that the task's outcome is known."""
+        ...
+
+
+class Insight(Flow):
+    """One short imperative lesson, from a success or a failure."""
+
+    text: str
+    kind: Literal["success", "failure"]
+
+
+class Workflow(Flow):
+    """A run with its inputs made variables."""
+
+    query: str
+    text: str
+    variables: tuple[str, ...] = ()
+
+
+class Skill(Flow):
+    """A Python function over the task's tools: `def name(tools, ...)` (see providers.skills)."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    doc: str
+    code: str
+
+
+class Narrative(Flow):
+    """Voyager's pair: the summary that is indexed and the step digest that is shown."""
+
+    summary: str
+    digest: str
+
+
+class Distiller(Protocol):
+    """Trajectory -> artefact, one method per kind. None (or an empty tuple) means there is nothing to learn;
+    a failed model call raises `ModelError`. A provider never knows which distiller it has."""
+
+    async def insights(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Insight, ...]: ...
+
+    async def condensed_run(self, trajectory: Trajectory, outcome: Outcome) -> str | None: ...
+
+    async def workflow(self, trajectory: Trajectory, outcome: Outcome) -> Workflow | None: ...
+
+    async def skill(self, trajectory: Trajectory, outcome: Outcome) -> Skill | None: ...
+
+    async def narrative(self, trajectory: Trajectory, outcome: Outcome) -> Narrative | None: ...

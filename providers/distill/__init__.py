@@ -1,0 +1,1 @@
+"""Trajectory -> artefact: by rules or by a chat model."""

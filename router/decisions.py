@@ -1,0 +1,62 @@
+"""The three decisions, their arms, and the interface of whatever takes them."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from providers.types import Flow
+from router.context import BeginContext, EndContext, InContext
+
+NONE = "none"
+"""The name of the arm that injects nothing."""
+
+InMode = Literal["query", "no_op"]
+
+
+class BeginDecision(Flow):
+    """Which providers to retrieve from (empty: none), and how several are combined."""
+
+    providers: tuple[str, ...] = ()
+    combine: Literal["single", "concat", "fuse"] = "single"
+    fallback: bool = False
+    """True where a model's answer was illegal and a counted rule decided instead."""
+
+    @property
+    def arm(self) -> str:
+        return self.providers[0] if self.providers else NONE
+
+
+class InDecision(Flow):
+    """Inject the working memory before this step, or not."""
+
+    action: InMode
+    fallback: bool = False
+
+
+class EndDecision(Flow):
+    """Which providers keep the finished trajectory; empty is legal."""
+
+    providers: tuple[str, ...] = ()
+    fallback: bool = False
+
+
+class Arm(Flow):
+    """One forced way to run a task."""
+
+    provider: str
+    """A provider's name or `none`."""
+    in_mode: InMode = "query"
+    repeat: int = 0
+
+
+class Policy(Protocol):
+    """Takes the three decisions. Everything compared in evaluation is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def begin(self, context: BeginContext) -> BeginDecision: ...
+
+    async def step(self, context: InContext) -> InDecision: ...
+
+    async def end(self, context: EndContext) -> EndDecision: ...

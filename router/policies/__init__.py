@@ -1,0 +1,1 @@
+"""Everything that can decide, from "no memory" to the oracle, behind one interface."""

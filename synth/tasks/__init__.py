@@ -1,0 +1,1 @@
+"""Task suites: where tasks come from, how answers are scored, which tools a task offers."""

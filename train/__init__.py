@@ -1,0 +1,1 @@
+"""Routers trained from the dataset: the language model and the heads."""
