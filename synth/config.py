@@ -77,7 +77,7 @@ class ExploreConfig(Section):
 class RewardConfig(Section):
     """Rewards and the filter (reconstruction of MemAgent 4.3; thresholds are ours)."""
 
-    judge: Literal["rules", "lm"] = "rules"
+    judge: Literal["rules"] = "rules"
     eps_in: float = 0.6
     eps_end: float = 0.5
     top_k: int = 3
@@ -138,9 +138,9 @@ class RunConfig(Section):
     agent: AgentConfig = AgentConfig()
     providers: tuple[str, ...] = ("expel", "awm", "skillweaver", "voyager", "insight_graph")
     encoder: EncoderConfig = EncoderConfig()
-    distiller: Literal["rules", "lm"] = "rules"
+    distiller: Literal["rules"] = "rules"
     model: ModelConfig | None = None
-    """The chat model of `distiller: lm` and `judge: lm`."""
+    """A frozen chat model for PromptRoute; without one the router's own base model is used, untrained."""
     warmup: WarmupConfig = WarmupConfig()
     explore: ExploreConfig = ExploreConfig()
     rewards: RewardConfig = RewardConfig()

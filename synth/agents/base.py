@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from providers.tools import Tool, ToolResult
 from providers.types import Injection, SkillSpec, Step, Task, Trajectory
-from synth.tasks.base import Tool, ToolResult
 
 
 class AgentSession(Protocol):

@@ -1,35 +1,19 @@
-"""The interface of a task suite and of its tools."""
+"""The interface of a task suite."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
-from providers.types import Flow, Lineage, Outcome, Parameter, Split, Task
-
-
-class ToolResult(Flow):
-    """What a tool call gave: text as any agent reads it, or an error that is an observation too."""
-
-    observation: str
-    error: str | None = None
-    lineage: Lineage | None = None
-
-
-class Tool(Protocol):
-    """One tool of a task, described so that an LLM or a rule agent can call it."""
-
-    name: str
-    doc: str
-    parameters: tuple[Parameter, ...]
-
-    async def call(self, **arguments: Any) -> ToolResult: ...
+from providers.tools import Tool
+from providers.types import Outcome, Split, Task
 
 
 class TaskSuite(Protocol):
     """Tasks with disjoint splits, tools and a scorer. An async context manager: inside it its servers run."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def __aenter__(self) -> Self: ...
 
