@@ -23,6 +23,10 @@ class ProviderCard(Flow):
     relevance_floor: float | None = None
     """Least score to inject (ours; None as in the paper)."""
 
+    def accepts(self, outcome: Outcome) -> bool:
+        """Whether the gate is open for `outcome`: an unscored outcome leaves a success-only gate closed."""
+        return self.gate == "all" or outcome.correct is True
+
 
 @runtime_checkable
 class MemoryProvider(Protocol):

@@ -14,6 +14,8 @@ class BeginContext(Flow):
 
     task_id: str
     question: str
+    query: str = ""
+    """What the memories are asked; empty where that is the question itself."""
     embedding: np.ndarray | None = Field(default=None, repr=False)
     """The query's encoding, shape (dimension,), for policies that use it; never shown to a model."""
     previews: tuple[Preview, ...]
