@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from providers.page_text import fields, links, title
+from providers.page_text import links, title
 from providers.types import Step
 
 FACTS_PER_STEP = 3
@@ -66,12 +66,13 @@ _ERRORS = {
 ERROR_PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _ERRORS.items()}
 
 _ADDRESS = re.compile(r"^(?:https?://|/)\S+$")
+_OWN_ADDRESS = re.compile(r"^URL:\s+(\S+)", re.MULTILINE)
 _BARE_ADDRESS = re.compile(r"(?<![(\w])https?://[^\s)\]>\"']+")
 _RESULT = re.compile(r"^\s*\d+\.\s+\S", re.MULTILINE)
 _LISTED = re.compile(r"\s*(?:#|\d+\.\s|[-*]\s+\[)")
 """Headings, search results and lists of links."""
 _LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*\)")
-_WORD = re.compile(r"\d[\d.,]*\d|\w+")
+_WORD = re.compile(r"\w+(?:[.,]\d+)*")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
@@ -82,6 +83,7 @@ class Fact:
     text: str
     source: str
     step: int
+    words: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -172,9 +174,10 @@ class ShortTermMemory:
             del self.addresses[next(unvisited, 0)]
 
     def _collect(self, step: Step) -> None:
-        source = title(step.observation) or _visited(step) or step.tool
-        found = [Fact(_cut(text, FACT_LIMIT), _cut(source, SOURCE_LIMIT), step.index) for text in _facts(step)]
-        found.sort(key=lambda fact: -len(_words(fact.text) & self._question))
+        source = _cut(title(step.observation) or _visited(step) or step.tool, SOURCE_LIMIT)
+        texts = [_cut(text, FACT_LIMIT) for text in _facts(step)]
+        found = [Fact(text, source, step.index, _words(text)) for text in texts]
+        found.sort(key=lambda fact: -len(fact.words & self._question))
         kept = 0
         for fact in found:
             if kept == FACTS_PER_STEP:
@@ -219,14 +222,18 @@ def _visited(step: Step) -> str | None:
         for key, value in step.arguments.items()
         if key in ("url", "page") or (isinstance(value, str) and _ADDRESS.match(value))
     ]
-    return fields(step.observation).get("URL", asked[0]) if asked else None
+    if not asked:
+        return None
+    given = _OWN_ADDRESS.search(step.observation)
+    return given.group(1) if given else asked[0]
 
 
 def _addresses(observation: str) -> Iterator[str]:
     """Addresses that an observation shows, as links or bare."""
     for _, url in links(observation):
         yield url
-    yield from _BARE_ADDRESS.findall(observation)
+    if "http" in observation:
+        yield from _BARE_ADDRESS.findall(observation)
 
 
 def _facts(step: Step) -> Iterator[str]:
@@ -250,10 +257,7 @@ def _words(text: str) -> frozenset[str]:
 
 def _same(one: Fact, other: Fact) -> bool:
     """Near-duplicates: word Jaccard above the threshold. The same words on another page speak of another thing."""
-    if one.source != other.source:
-        return False
-    a, b = _words(one.text), _words(other.text)
-    return len(a & b) > SAME_FACT * len(a | b)
+    return one.source == other.source and len(one.words & other.words) > SAME_FACT * len(one.words | other.words)
 
 
 def _cut(text: str, limit: int) -> str:
