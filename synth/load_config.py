@@ -80,11 +80,6 @@ def config_keys() -> tuple[ConfigKey, ...]:
     return tuple(_keys_of(RunConfig, ""))
 
 
-def as_yaml(config: RunConfig) -> str:
-    """The resolved config as YAML that loads again to an equal one."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
 class _UniqueKeyLoader(yaml.SafeLoader):
     """YAML in which a key that is given twice is an error instead of a silent overwrite."""
 

@@ -1,0 +1,691 @@
+"""memroute: the command line (one verb per stage), and the one name that other packages import from.
+
+Nothing heavy is imported until a verb needs it, so that `memroute --help` is quick and works without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+if TYPE_CHECKING:
+    from evaluation.result import Evaluation as Evaluation
+    from providers.base import Distiller as Distiller
+    from providers.base import MemoryProvider as MemoryProvider
+    from providers.base import ProviderCard as ProviderCard
+    from providers.errors import ConfigError as ConfigError
+    from providers.errors import MemrouteError as MemrouteError
+    from providers.errors import ProviderError as ProviderError
+    from providers.tools import Tool as Tool
+    from providers.tools import ToolResult as ToolResult
+    from providers.types import Outcome as Outcome
+    from providers.types import Preview as Preview
+    from providers.types import Query as Query
+    from providers.types import Retrieval as Retrieval
+    from providers.types import Split as Split
+    from providers.types import Step as Step
+    from providers.types import StoreReceipt as StoreReceipt
+    from providers.types import Task as Task
+    from providers.types import Trajectory as Trajectory
+    from router.decisions import BeginDecision as BeginDecision
+    from router.decisions import EndDecision as EndDecision
+    from router.decisions import InDecision as InDecision
+    from router.decisions import Policy as Policy
+    from router.session import MemorySession as MemorySession
+    from router.table import RoutingTable as RoutingTable
+    from synth.agents.base import AgentSession as AgentSession
+    from synth.agents.base import TaskAgent as TaskAgent
+    from synth.config import RunConfig as RunConfig
+    from synth.load_config import load_config as load_config
+    from synth.plan import Plan
+    from synth.runs import Run as Run
+    from synth.tasks.base import TaskSuite as TaskSuite
+
+_EXPORTS = {
+    "evaluation.result": ("Evaluation",),
+    "providers.base": ("Distiller", "MemoryProvider", "ProviderCard"),
+    "providers.errors": ("ConfigError", "MemrouteError", "ProviderError"),
+    "providers.tools": ("Tool", "ToolResult"),
+    "providers.types": (
+        "Outcome",
+        "Preview",
+        "Query",
+        "Retrieval",
+        "Split",
+        "Step",
+        "StoreReceipt",
+        "Task",
+        "Trajectory",
+    ),
+    "router.decisions": ("BeginDecision", "EndDecision", "InDecision", "Policy"),
+    "router.session": ("MemorySession",),
+    "router.table": ("RoutingTable",),
+    "synth.agents.base": ("AgentSession", "TaskAgent"),
+    "synth.config": ("RunConfig",),
+    "synth.load_config": ("load_config",),
+    "synth.runs": ("Run",),
+    "synth.tasks.base": ("TaskSuite",),
+}
+"""Public names by the module they live in; each is imported when it is first asked for."""
+
+__all__ = ["main", *(name for names in _EXPORTS.values() for name in names)]
+
+ROOT = Path(__file__).resolve().parent
+ROOMS = ("lm", "providers", "router", "synth", "evaluation", "train")
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _EXPORTS.items():
+        if name in names:
+            for sentence in shadowed_rooms():
+                raise ImportError(sentence)
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def shadowed_rooms() -> list[str]:
+    """One sentence per room that Python finds elsewhere than beside this file; imports nothing."""
+    sentences = []
+    for room in ROOMS:
+        found = _location(room)
+        if found is None:
+            sentences.append(f'The folder "{room}" is missing beside {ROOT / "memroute.py"}; install memroute again.')
+        elif found != ROOT / room:
+            sentences.append(
+                f'{found} hides memroute\'s own "{room}"; rename it, or keep its folder off PYTHONPATH and '
+                "start `memroute` from another folder."
+            )
+    return sentences
+
+
+def _location(room: str) -> Path | None:
+    """Where `import room` comes from: a package's folder, or the file of a single module."""
+    spec = importlib.util.find_spec(room)
+    if spec is None:
+        return None
+    folders = list(spec.submodule_search_locations or ())
+    found = folders[0] if folders else spec.origin
+    return Path(found).resolve() if found else None
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb: its words, what it does with the parsed arguments, and which arguments it takes."""
+
+    name: str
+    summary: str
+    description: str
+    lands: str
+    """Where the result is found."""
+    example: str
+    handler: Callable[[argparse.Namespace], int]
+    arguments: Callable[[argparse.ArgumentParser], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code: 0 done, 1 the work failed, 2 the call or config was wrong, 130 stopped."""
+    _set_environment()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser()
+    if not arguments:
+        parser.print_help()
+        return 2
+    args = parser.parse_args(arguments)
+    try:
+        if args.verb != "doctor":
+            for sentence in shadowed_rooms():
+                return _complain(sentence, 2)
+        code: int = args.handler(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return _complain("stopped; nothing done so far is lost, the same command continues.", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        explained = _explain(error)
+        if explained is None:
+            raise
+        return _complain(*explained)
+
+
+def _set_environment() -> None:
+    """What must stand before torch and the hub clients load; the user's own settings win."""
+    for name, value in {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "0",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"memroute: {sentence}", file=sys.stderr)
+    return code
+
+
+def _explain(error: Exception) -> tuple[str, int] | None:
+    """One sentence and the exit code for an error that a user can mend; None for a fault of ours."""
+    import errno
+    import sqlite3
+
+    from providers.errors import ConfigError, MemrouteError
+
+    if isinstance(error, ExceptionGroup):
+        explained = [found for inner in error.exceptions if (found := _explain(inner))]
+        return explained[0] if len(explained) == len(error.exceptions) else None
+    if isinstance(error, MemrouteError):
+        return str(error), 2 if isinstance(error, ConfigError) else 1
+    if isinstance(error, sqlite3.DatabaseError):
+        if "full" in str(error):
+            return "the disk is full; free some space and run the same command, it continues where it stopped.", 1
+        return (
+            f"a database of the run cannot be used ({error}); see `memroute doctor`, or start under another --name.",
+            1,
+        )
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] not in ROOMS:
+        return (
+            f'the Python package "{error.name}" is missing; run scripts/setup, or install memroute with pip again.',
+            1,
+        )
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return (
+                f"the disk is full{where}; free some space and run the same command, it continues where it stopped.",
+                1,
+            )
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            return f"no permission to write or read{where}; choose another folder with --runs-dir.", 1
+        if error.errno == errno.EADDRINUSE:
+            return f"a loopback port is already in use ({error}); end the program that holds it, or wait a moment.", 1
+    return None
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of all verbs, from `VERBS`."""
+    parser = _Parser(
+        prog="memroute",
+        description="Trains a small router that manages many agent memories at once, and measures what it is worth.",
+        epilog="example: memroute run configs/embedded.yaml\n\n"
+        'Every verb explains itself: "memroute VERB --help". Exit codes: 0 done, 1 the work failed, '
+        "2 the call or config was wrong.",
+        formatter_class=_Paragraphs,
+    )
+    parser.add_argument("--version", action=_Version)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Parser)
+    for verb in VERBS:
+        sub = verbs.add_parser(
+            verb.name,
+            help=verb.summary,
+            description=f"{verb.description}\n\nResult: {verb.lands}",
+            epilog=f"example: {verb.example}",
+            formatter_class=_Paragraphs,
+        )
+        verb.arguments(sub)
+        sub.set_defaults(handler=verb.handler)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one sentence, with the nearest verb where one was misspelt."""
+
+    def error(self, message: str) -> NoReturn:
+        import difflib
+        import re
+
+        misspelt = re.search(r"argument VERB: invalid choice: '([^']*)'", message)
+        if misspelt:
+            near = difflib.get_close_matches(misspelt[1], [verb.name for verb in VERBS], n=1, cutoff=0.4)
+            message = f'there is no verb "{misspelt[1]}"' + (f" (nearest: {near[0]})" if near else "")
+        self.exit(_complain(f'{message}; see "{self.prog} --help".', 2))
+
+
+class _Paragraphs(argparse.HelpFormatter):
+    """Wraps a description's paragraphs one by one instead of running them together."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=20)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
+
+
+class _Version(argparse.Action):
+    """Prints the installed version; looked up only when asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version and end")
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
+        from importlib.metadata import version
+
+        print(f"memroute {version('memroute')}")
+        parser.exit()
+
+
+def _config_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", type=Path, help="a config file, e.g. configs/embedded.yaml")
+    parser.add_argument(
+        "--set",
+        metavar="A.B=C",
+        action="append",
+        default=[],
+        dest="overrides",
+        help='set one key, e.g. --set suite.explore=40 (repeatable; "memroute config schema" lists the keys)',
+    )
+    parser.add_argument("--seed", type=int, help="the run's seed (instead of the config's)")
+    parser.add_argument("--name", help="the run's name, which is its folder's (instead of the config's)")
+    parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="where runs live (instead of the config's)")
+
+
+def _stage_arguments(parser: argparse.ArgumentParser) -> None:
+    _config_arguments(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done and how long it takes; do nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object on standard output")
+
+
+def _train_arguments(parser: argparse.ArgumentParser) -> None:
+    _stage_arguments(parser)
+    parser.add_argument("--only", choices=("lm", "heads"), help="train one of the two routers alone")
+
+
+def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    _stage_arguments(parser)
+    parser.add_argument(
+        "--split",
+        choices=("dev", "test"),
+        default="dev",
+        help="dev to work on (default); test once, for results that are written down",
+    )
+
+
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    show = actions.add_parser("show", help="print a config as it is resolved: file, overrides and defaults together")
+    _config_arguments(show)
+    schema = actions.add_parser("schema", help="print every key with its type, default and meaning")
+    for sub in (show, schema):
+        sub.add_argument("--json", action="store_true", help="print JSON (for schema: a JSON Schema)")
+
+
+def _provider_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    actions.add_parser("list", help="the installed providers, one line each").set_defaults(names=[])
+    describe = actions.add_parser("describe", help="what a provider stores, how it retrieves, and its gate")
+    describe.add_argument(
+        "names", nargs="+", metavar="NAME", help="a provider's name or dotted path package.module:Class"
+    )
+    for sub in actions.choices.values():
+        sub.add_argument("--json", action="store_true", help="print the cards as one JSON object")
+
+
+def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs-dir", type=Path, metavar="DIR", default=Path("runs"), help="where runs live")
+    parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run: what it does in a few words, and the work itself, which continues where it stopped."""
+
+    name: str
+    does: str
+    work: Callable[[Run, argparse.Namespace], object]
+
+
+def _warmup(run: Run, args: argparse.Namespace) -> object:
+    from synth.warmup import warm_up
+
+    return asyncio.run(warm_up(run))
+
+
+def _explore(run: Run, args: argparse.Namespace) -> object:
+    from synth.explore import explore
+
+    return asyncio.run(explore(run))
+
+
+def _score(run: Run, args: argparse.Namespace) -> object:
+    from synth.rewards import score
+
+    return score(run)
+
+
+def _build(run: Run, args: argparse.Namespace) -> object:
+    from synth.dataset import build
+
+    return build(run)
+
+
+def _train(run: Run, args: argparse.Namespace) -> object:
+    only = getattr(args, "only", None)
+    if only != "lm":
+        from train.heads import train_heads
+
+        train_heads(run)
+    if only != "heads":
+        from train.sft import train
+
+        train(run)
+    return None
+
+
+def _evaluate(run: Run, args: argparse.Namespace) -> Evaluation:
+    from evaluation.replay import evaluate
+
+    return asyncio.run(evaluate(run, getattr(args, "split", "dev")))
+
+
+def _report(run: Run, args: argparse.Namespace) -> Path:
+    from evaluation.report.html import write_report
+
+    return write_report(run)
+
+
+STAGES = (
+    Stage("warmup", "fill the memories from a stream of other tasks", _warmup),
+    Stage("explore", "force every provider on every task", _explore),
+    Stage("score", "reward each decision", _score),
+    Stage("build", "write the rows that routers are trained on", _build),
+    Stage("train", "train both routers", _train),
+    Stage("evaluate", "compare all policies on dev", _evaluate),
+    Stage("report", "write the report", _report),
+)
+
+
+def _do_stages(args: argparse.Namespace) -> int:
+    """Run the stage that the verb names, or all of them for `run`."""
+    from synth.load_config import load_config
+    from synth.plan import plan
+
+    config = load_config(args.config, args.overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    stages = tuple(stage for stage in STAGES if args.verb in (stage.name, "run"))
+    planned = plan(config, [stage.name for stage in stages], getattr(args, "split", "dev"))
+    if args.dry_run:
+        return _show_plan(planned, args)
+    from synth.runs import Run
+
+    results: dict[str, object] = {}
+    started = time.monotonic()
+    # Stages may print; with --json, standard output belongs to the result alone.
+    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext(), Run.open(config) as run:
+        for number, stage in enumerate(stages, start=1):
+            began = time.monotonic()
+            title = f"[{number}/{len(stages)}] {stage.name}"
+            _heading(f"{title}: {stage.does}")
+            results[stage.name] = stage.work(run, args)
+            _heading(f"{title}: done in {_clock(time.monotonic() - began)}")
+    _show_results(results, run.root, args, time.monotonic() - started)
+    return 0
+
+
+def _heading(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    from pydantic import BaseModel
+
+    def plain(part: object) -> object:
+        return part.model_dump(mode="json") if isinstance(part, BaseModel) else str(part)
+
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=plain))
+
+
+def _show_plan(plan: Plan, args: argparse.Namespace) -> int:
+    if args.json:
+        _print_json(plan)
+        return 0
+    print(f"Nothing is done (--dry-run). In {plan.run}:")
+    for stage in plan.stages:
+        episodes = f", at most {stage.episodes:,} episodes" if stage.episodes else ""
+        print(f"  {stage.stage:<9} {stage.does}{episodes}, about {stage.minutes:g} min")
+    print(f"Together at most {plan.episodes:,} episodes and about {plan.minutes:g} minutes on two idle cores;")
+    print("what stands in the folder already is not done again.")
+    return 0
+
+
+def _show_results(results: dict[str, object], run_root: Path, args: argparse.Namespace, seconds: float) -> None:
+    """Print what the stages gave: the evaluation's table and the report's path for people, one object for programs."""
+    evaluation = results.get("evaluate")
+    report = results.get("report")
+    if args.json:
+        if evaluation is not None:
+            _print_json(evaluation)
+        else:
+            _print_json({"run": str(run_root), "seconds": round(seconds, 1), **results})
+        return
+    if evaluation is not None:
+        from evaluation.report.terminal import print_table
+
+        print_table(cast("Evaluation", evaluation))
+    if report is not None:
+        print(f"Report: {report}")
+
+
+def _do_config(args: argparse.Namespace) -> int:
+    if args.action == "schema":
+        return _show_schema(args)
+    from synth.load_config import load_config
+    from synth.runs import dump_config
+
+    config = load_config(args.config, args.overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    if args.json:
+        _print_json(config)
+    else:
+        print(dump_config(config), end="")
+    return 0
+
+
+def _show_schema(args: argparse.Namespace) -> int:
+    from synth.config import RunConfig
+    from synth.load_config import config_keys
+
+    if args.json:
+        _print_json(RunConfig.model_json_schema())
+        return 0
+    for key in config_keys():
+        print(
+            f"{key.name} ({key.type}; default {key.default})"
+            if key.default != "required"
+            else f"{key.name} ({key.type}; required)"
+        )
+        if key.doc:
+            print(f"    {key.doc}")
+    return 0
+
+
+def _do_providers(args: argparse.Namespace) -> int:
+    from importlib.metadata import entry_points
+
+    from providers.registry import provider_cards
+
+    names = args.names or sorted(point.name for point in entry_points(group="memroute.providers"))
+    cards = provider_cards(names)
+    if args.json:
+        _print_json({"providers": [card.model_dump() for card in cards]})
+        return 0
+    for card in cards:
+        if args.action == "list":
+            print(f"{card.name:<16} {card.title:<16} {card.family:<11} {card.stores}")
+        else:
+            _describe(card)
+    return 0
+
+
+def _describe(card: ProviderCard) -> None:
+    floor = "none, as in its paper" if card.relevance_floor is None else f"{card.relevance_floor:g}"
+    print(f"{card.title} ({card.name}), family {card.family}")
+    print(f"  stores          {card.stores}")
+    print(f"  retrieves       {card.retrieves}")
+    print(f"  gate            {'every run' if card.gate == 'all' else 'successful runs only'}")
+    print(f"  top-k           {card.top_k}")
+    print(f"  relevance floor {floor}")
+
+
+def _do_doctor(args: argparse.Namespace) -> int:
+    findings = _room_findings()
+    if not any(finding["status"] == "failed" for finding in findings):
+        from synth.doctor import examine
+
+        findings += [finding.model_dump() for finding in examine(args.runs_dir)]
+    failed = sum(finding["status"] == "failed" for finding in findings)
+    if args.json:
+        _print_json({"ok": failed == 0, "checks": findings})
+        return 1 if failed else 0
+    for finding in findings:
+        print(f"{finding['status']:<8} {finding['check']:<12} {finding['detail']}")
+        if finding["mend"]:
+            print(f"{'':<21} -> {finding['mend']}")
+    print(f"{failed} problem{'s' * (failed != 1)} found." if failed else "Everything that memroute needs is here.")
+    return 1 if failed else 0
+
+
+def _room_findings() -> list[dict[str, str]]:
+    """Rooms that are hidden now, and folders here that would hide them under `python -m memroute`."""
+    hidden = [{"check": "rooms", "status": "failed", "detail": sentence, "mend": ""} for sentence in shadowed_rooms()]
+    here = Path.cwd().resolve()
+    risky = [room for room in ROOMS if here != ROOT and ((here / room).is_dir() or (here / f"{room}.py").is_file())]
+    if hidden or risky:
+        mend = "start `memroute` itself, not `python -m memroute`, from this folder"
+        names = ", ".join(f'"{room}"' for room in risky)
+        warning = {"check": "rooms", "status": "warning", "detail": f"{here} has its own {names}", "mend": mend}
+        return hidden or [warning]
+    return [{"check": "rooms", "status": "ok", "detail": f"all loaded from {ROOT}", "mend": ""}]
+
+
+VERBS = (
+    Verb(
+        "run",
+        "the main job: all stages in order",
+        "Warms up, explores, scores, builds, trains, evaluates and reports, each stage as the verb of its name does. "
+        "Stopped or killed, it continues where it was when the same command is given again.",
+        "the table of policies on the terminal, and everything in runs/<name>/ (report.html, evaluation/, adapter/).",
+        "memroute run configs/embedded.yaml --set suite.explore=80 --name small",
+        _do_stages,
+        _stage_arguments,
+    ),
+    Verb(
+        "warmup",
+        "fill the memories from a stream of other tasks",
+        "Runs tasks that are used for nothing else, without memory and under each provider, and offers every finished "
+        "run to every provider: empty memories would teach a router nothing.",
+        "runs/<name>/bank.sqlite (memories) and run.sqlite (episodes).",
+        "memroute warmup configs/embedded.yaml",
+        _do_stages,
+        _stage_arguments,
+    ),
+    Verb(
+        "explore",
+        "force every provider on every task",
+        "Runs each exploration task under every arm (no memory, each provider; with and without working memory) over "
+        "memories that are frozen within a wave and grow between waves.",
+        "runs/<name>/run.sqlite and tables/explore.json (who solved what).",
+        "memroute explore configs/embedded.yaml --set explore.waves=2",
+        _do_stages,
+        _stage_arguments,
+    ),
+    Verb(
+        "score",
+        "reward each decision",
+        "Turns the facts of exploration into rewards: correctness, the judge's reading, and later reuse of what was "
+        "stored. Runs no episode, so it can be repeated with other settings.",
+        "runs/<name>/rewards.json.",
+        "memroute score configs/embedded.yaml --set rewards.eps_in=0.7",
+        _do_stages,
+        _stage_arguments,
+    ),
+    Verb(
+        "build",
+        "write the rows that routers are trained on",
+        "Keeps the decisions that tell providers apart and writes them as prompts with targets, split by task.",
+        "runs/<name>/dataset/ (train.jsonl, validation.jsonl, card.json with counts and the dataset's hash).",
+        "memroute build configs/embedded.yaml",
+        _do_stages,
+        _stage_arguments,
+    ),
+    Verb(
+        "train",
+        "train both routers",
+        "Trains the heads (seconds) and the language model with LoRA (minutes); a stopped training continues from its "
+        "last checkpoint.",
+        "runs/<name>/heads.json, adapter/ and merged/; losses in metrics.jsonl.",
+        "memroute train configs/embedded.yaml --only heads",
+        _do_stages,
+        _train_arguments,
+    ),
+    Verb(
+        "evaluate",
+        "compare all policies on dev or test",
+        "Runs every arm on the split's tasks over the final memories, then replays every policy on the outcomes: "
+        "no memory, random, each provider alone, simple rules, untrained and trained routers, and the oracle.",
+        "a table on the terminal, and runs/<name>/evaluation/<split>.json.",
+        "memroute evaluate configs/embedded.yaml --json",
+        _do_stages,
+        _evaluate_arguments,
+    ),
+    Verb(
+        "report",
+        "write the report",
+        "Draws what stands in the run's folder as one self-contained page, and says which stages have not been run.",
+        "runs/<name>/report.html.",
+        "memroute report configs/embedded.yaml",
+        _do_stages,
+        _stage_arguments,
+    ),
+    Verb(
+        "config",
+        "show a config or explain its keys",
+        "Shows a config with all defaults and overrides in place, or lists every key with its type, default "
+        "and meaning.",
+        "printed.",
+        "memroute config show configs/embedded.yaml --set seed=1",
+        _do_config,
+        _show_arguments,
+    ),
+    Verb(
+        "providers",
+        "list or describe the memory providers",
+        "Lists the installed providers, those of other packages included, or describes some of them.",
+        "printed.",
+        "memroute providers describe expel awm",
+        _do_providers,
+        _provider_arguments,
+    ),
+    Verb(
+        "doctor",
+        "check this machine and this folder",
+        "Checks the interpreter, torch, packages, model files, disk, memory, loopback, and folders that hide "
+        "memroute's own.",
+        "printed; exit code 1 where something must be mended.",
+        "memroute doctor",
+        _do_doctor,
+        _doctor_arguments,
+    ),
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

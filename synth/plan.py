@@ -1,0 +1,144 @@
+"""What a run would do, told before it is done: tasks, arms, episodes and rough minutes of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from providers.errors import ConfigError
+from providers.types import Flow
+from synth.config import RunConfig
+
+EPISODES_PER_SECOND = 20.0
+"""Of the embedded suite and agent on two cores, model-free; episodes with a language model are far slower."""
+ROUTED_PER_SECOND = 1.5
+"""Prompts of about 400 tokens that the 135M router reads per second on two cores."""
+STARTING_MINUTES = 0.3
+"""Loading the encoder, the suite and the memories."""
+
+
+class StagePlan(Flow):
+    """One stage before it is run. `episodes` is an upper bound: equal episodes are run once."""
+
+    stage: str
+    does: str
+    tasks: int = 0
+    arms: int = 0
+    """Ways in which each task is run."""
+    episodes: int = 0
+    minutes: float = 0.0
+
+
+class Plan(Flow):
+    """All stages that a command would run."""
+
+    run: str
+    """The run's folder."""
+    stages: tuple[StagePlan, ...]
+    episodes: int
+    minutes: float
+
+
+def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
+    """What `stages` would do; `split` is the one that evaluation uses.
+
+    Raises ConfigError where a stage would have nothing to work on.
+    """
+    plans = tuple(_PLANNERS[stage](config, split) for stage in stages)
+    return Plan(
+        run=str(config.runs_dir / config.name),
+        stages=plans,
+        episodes=sum(stage.episodes for stage in plans),
+        minutes=round(sum(stage.minutes for stage in plans), 1),
+    )
+
+
+def _tasks(config: RunConfig, split: str, stage: str) -> int:
+    count: int = getattr(config.suite, split)
+    if not config.providers:
+        raise ConfigError(f"providers is empty, so {stage} has nothing to compare; name at least one provider.")
+    if count == 0:
+        raise ConfigError(f"suite.{split} is 0, so {stage} has no task to run; set it to 1 or more.")
+    return count
+
+
+def _warmup(config: RunConfig, split: str) -> StagePlan:
+    tasks = config.suite.warmup
+    episodes = tasks * config.warmup.tries * config.warmup.passes
+    return StagePlan(
+        stage="warmup",
+        does=f"{tasks} tasks dealt to no memory and {len(config.providers)} providers, "
+        f"at most {config.warmup.tries} tries in each of {config.warmup.passes} passes",
+        tasks=tasks,
+        arms=1,
+        episodes=episodes,
+        minutes=_minutes(episodes),
+    )
+
+
+def _explore(config: RunConfig, split: str) -> StagePlan:
+    tasks = _tasks(config, "explore", "exploration")
+    arms = (1 + len(config.providers)) * len(config.explore.in_modes) * config.explore.repeats
+    return StagePlan(
+        stage="explore",
+        does=f"{tasks} tasks under {arms} arms in {config.explore.waves} waves",
+        tasks=tasks,
+        arms=arms,
+        episodes=tasks * arms,
+        minutes=_minutes(tasks * arms),
+    )
+
+
+def _score(config: RunConfig, split: str) -> StagePlan:
+    return StagePlan(
+        stage="score", does=f"rewards by correctness, judge ({config.rewards.judge}) and reuse", minutes=0.2
+    )
+
+
+def _build(config: RunConfig, split: str) -> StagePlan:
+    return StagePlan(stage="build", does=f"rows for Begin, In and End in the {config.train.codec} codec", minutes=0.2)
+
+
+def _train(config: RunConfig, split: str) -> StagePlan:
+    limit = config.train.max_minutes
+    return StagePlan(
+        stage="train",
+        does=f"heads in seconds; LoRA on {config.train.base} "
+        + (f"for at most {limit:g} minutes" if limit is not None else "without a time limit"),
+        minutes=(limit or 0.0) + STARTING_MINUTES,
+    )
+
+
+def _evaluate(config: RunConfig, split: str) -> StagePlan:
+    tasks = _tasks(config, split, "evaluation")
+    arms = (1 + len(config.providers)) * config.evaluate.repeats
+    shuffled = len(config.providers) * config.evaluate.repeats if config.evaluate.shuffle else 0
+    episodes = tasks * (arms + shuffled)
+    reading = 3 * tasks / ROUTED_PER_SECOND / 60
+    return StagePlan(
+        stage="evaluate",
+        does=f"{tasks} {split} tasks under {arms} arms{f' and {shuffled} shuffled ones' if shuffled else ''}; "
+        "then every policy is replayed on them",
+        tasks=tasks,
+        arms=arms + shuffled,
+        episodes=episodes,
+        minutes=round(_minutes(episodes) + reading, 1),
+    )
+
+
+def _report(config: RunConfig, split: str) -> StagePlan:
+    return StagePlan(stage="report", does="one self-contained HTML page", minutes=0.1)
+
+
+def _minutes(episodes: int) -> float:
+    return round(STARTING_MINUTES + episodes / EPISODES_PER_SECOND / 60, 1)
+
+
+_PLANNERS: dict[str, Callable[[RunConfig, str], StagePlan]] = {
+    "warmup": _warmup,
+    "explore": _explore,
+    "score": _score,
+    "build": _build,
+    "train": _train,
+    "evaluate": _evaluate,
+    "report": _report,
+}
