@@ -1,0 +1,693 @@
+"""A task agent without a language model: it reads pages and memory as plain text and ranks what it could do next.
+
+One generic matcher (word overlap with the question, plus what the memory's text says) ranks links to open and labels to
+read. A procedure found in memory is followed as far as it fits the page; where it does not, or where there is none, the
+agent explores. It has no branch on providers, families or templates, and its candidates come from the last few
+observations and the working memory alone, so both kinds of memory can help it or lead it astray.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from providers import page_text
+from providers.lexical import tokenise
+from providers.tools import Tool, ToolResult
+from providers.types import SkillSpec, Step, Task, Trajectory, content_hash
+from synth.agents.base import AgentSession
+from synth.agents.reading import (
+    Advice,
+    Operation,
+    Plan,
+    PlanStep,
+    Question,
+    direction_words,
+    read_advice,
+    read_direction,
+    read_operation,
+)
+
+WINDOW = 4
+"""Observations that the matcher still sees."""
+ACCEPT = 0.6
+"""A label at this score is taken without looking further."""
+MEMORY_WEIGHT = 0.8
+NOISE = 0.05
+"""Spread of the seeded noise on every score: what makes repeats differ."""
+SKILL_FIT = 0.5
+"""Least share of a skill's own words that the question must hold before the skill is called."""
+HEADER = frozenset({"URL", "Site", "Last updated", "Last checked"})
+_SLOT = re.compile(r"\{([^{}]+)\}")
+
+
+@dataclass(frozen=True)
+class Page:
+    """One observed page."""
+
+    title: str
+    url: str
+    site: str
+    fields: dict[str, str]
+    links: tuple[tuple[str, str], ...]
+
+    @property
+    def subject(self) -> str:
+        """`Chad` of `Chad: Geography`."""
+        return self.title.split(": ", 1)[0]
+
+    @classmethod
+    def read(cls, observation: str) -> Page:
+        fields = page_text.fields(observation)
+        return cls(
+            page_text.title(observation),
+            fields.get("URL", ""),
+            fields.get("Site", ""),
+            {label: value for label, value in fields.items() if label not in HEADER},
+            tuple(page_text.links(observation)),
+        )
+
+
+@dataclass
+class Note:
+    """The best reading so far for one target."""
+
+    score: float
+    label: str
+    value: str
+    title: str
+
+
+@dataclass
+class Target:
+    """A thing whose value is wanted."""
+
+    name: str
+    note: Note | None = None
+    settled: bool = False
+    searched: int = 0
+    direct: bool = False
+    opened: int = 0
+
+
+@dataclass(frozen=True)
+class Action:
+    tool: str
+    arguments: dict[str, Any]
+    thought: str
+    skill: SkillSpec | None = None
+
+
+@dataclass
+class _Following:
+    """A plan being followed: its steps still to do, names and slots bound to the new question."""
+
+    plan: Plan
+    steps: deque[PlanStep]
+    binding: dict[str, str]
+    failed: bool = False
+
+
+class CaseBased:
+    """See the module. Options: `window` (observations the matcher sees), `noise` (spread of its scores)."""
+
+    name = "case_based"
+
+    def __init__(self, window: int = WINDOW, noise: float = NOISE) -> None:
+        self.window = window
+        self.noise = noise
+
+    async def run(
+        self, task: Task, tools: tuple[Tool, ...], session: AgentSession, *, seed: int, max_steps: int
+    ) -> Trajectory:
+        attempt = _Attempt(self, task, tools, session, seed, max_steps)
+        return await attempt.run()
+
+
+class _Attempt:
+    """One run of one task."""
+
+    def __init__(
+        self, agent: CaseBased, task: Task, tools: tuple[Tool, ...], session: AgentSession, seed: int, max_steps: int
+    ) -> None:
+        self.agent = agent
+        self.task = task
+        self.tools = {tool.name: tool for tool in tools}
+        self.toolset = tools
+        self.session = session
+        self.seed = seed
+        self.max_steps = max_steps
+        self.random = random.Random(content_hash(task.id, seed))
+        self.question = Question.read(task.question)
+        self.operation = self.question.operation
+        self.advice: Advice = read_advice(session.memory)
+        self.window: deque[Page | tuple[tuple[str, str, str], ...]] = deque(maxlen=agent.window)
+        self.steps: list[Step] = []
+        self.reads: list[str] = []
+        self.targets: list[Target] = []
+        self.source: Target | None = None
+        self.listing: str = ""
+        self.working: Page | None = None
+        self.seen: deque[str] = deque(maxlen=agent.window)
+        self.dead: set[str] = set()
+        self.skill_tried = False
+        self.section_habit: str = ""
+        self.following: _Following | None = None
+        self.skill_value = ""
+        self._set_goal()
+        self._choose_plan()
+
+    # --- the loop ---
+
+    async def run(self) -> Trajectory:
+        answer: str | None = None
+        while len(self.steps) < self.max_steps:
+            shown = await self.session.step(tuple(self.steps))
+            self.working = Page.read(shown) if shown else None
+            last = len(self.steps) == self.max_steps - 1
+            action = self._answer() if last else self._next()
+            result, seconds, started = await self._act(action)
+            self._keep(action, result, started, seconds)
+            if action.tool == "answer":
+                answer = str(action.arguments["text"])
+                break
+            self._observe(action, result)
+        return Trajectory.make(
+            task_id=self.task.id,
+            question=self.task.question,
+            agent=self.agent.name,
+            seed=self.seed,
+            settings={"max_steps": self.max_steps, "window": self.agent.window, "noise": self.agent.noise},
+            steps=tuple(self.steps),
+            answer=answer or None,
+            status=self._status(),
+            injections=self.session.injections,
+            usage={"steps": float(len(self.steps))},
+        )
+
+    async def _act(self, action: Action) -> tuple[ToolResult, float, float]:
+        started = time.time()
+        clock = time.perf_counter()
+        if action.tool == "answer":
+            result = ToolResult(observation="Answer noted.")
+        elif action.skill is not None:
+            result = await self.session.call_skill(action.skill, action.arguments, self.toolset)
+        else:
+            result = await self.tools[action.tool].call(**action.arguments)
+        return result, time.perf_counter() - clock, started
+
+    def _keep(self, action: Action, result: ToolResult, started: float, seconds: float) -> None:
+        thought = " ".join([*self.reads, action.thought])
+        self.reads = []
+        self.steps.append(
+            Step(
+                index=len(self.steps),
+                thought=thought,
+                tool=action.tool,
+                arguments=action.arguments,
+                observation=result.observation,
+                error=result.error,
+                started=started,
+                seconds=seconds,
+                lineage=result.lineage,
+            )
+        )
+
+    def _observe(self, action: Action, result: ToolResult) -> None:
+        if action.skill is not None:
+            if result.error is None and result.observation.strip():
+                self.skill_value = result.observation.strip()
+            return
+        key = str(action.arguments.get("page") or action.arguments.get("query"))
+        if result.error is not None:
+            self.dead.add(key)
+            if self.following is not None:
+                self.following.failed = True
+            return
+        if action.tool == "search":
+            self.window.append(_hits(result.observation))
+            if not self.window[-1]:
+                self.dead.add(key)
+            return
+        page = Page.read(result.observation)
+        self.window.append(page)
+        self.seen.append(page.url)
+        target = self._target_of(page)
+        if target is not None:
+            target.opened += 1
+
+    def _status(self) -> tuple[str, ...]:
+        signs = [f"step {step.index}: {step.error}" for step in self.steps if step.error]
+        signs += [f"step {step.index}: no results" for step in self.steps if step.observation.startswith("No results")]
+        if self.targets and (note := self.targets[0].note):
+            signs.append(f"read from {note.title}")
+        if len(self.steps) == self.max_steps:
+            signs.append("step limit reached")
+        return tuple(signs)
+
+    # --- goals ---
+
+    def _set_goal(self) -> None:
+        names = list(self.question.names)
+        if self.operation.kind != "value" and len(names) == 1:
+            self.source = Target(names[0])
+        else:
+            self.targets = [Target(name) for name in names[:6]] or [Target(" ".join(sorted(self.question.words)[:4]))]
+        if self.operation.kind == "value" and len(self.targets) > 1:
+            self.targets = [self.targets[0]]
+
+    def _set_targets(self, names: list[str], listing: str) -> None:
+        self.targets = [Target(name) for name in names]
+        self.listing = listing
+        if self.source is not None:
+            self.source.settled = True
+
+    def _target_of(self, page: Page) -> Target | None:
+        wanted = [*self.targets, *([self.source] if self.source else [])]
+        return next((target for target in wanted if _same(target.name, page.subject)), None)
+
+    # --- deciding ---
+
+    def _next(self) -> Action:
+        if not self.skill_tried and self.session.skills:
+            self.skill_tried = True
+            if (action := self._skill()) is not None:
+                return action
+        if self.skill_value:
+            return self._answer()
+        if self.following is not None and not self.following.failed:
+            action = self._follow(self.following)
+            if action is not None:
+                return action
+        return self._improvise()
+
+    def _improvise(self) -> Action:
+        if self.source is not None and not self.source.settled:
+            if self._find_listing():
+                return self._improvise()
+            action = self._approach(self.source, listing=True)
+            if action is not None:
+                return action
+            self.source.settled = True
+            self.targets = self.targets or [Target(self.source.name)]
+        for target in self.targets:
+            if target.settled:
+                continue
+            self._read_pages(target)
+            if target.settled:
+                continue
+            action = self._approach(target, listing=False)
+            if action is not None:
+                return action
+            target.settled = True
+        return self._answer()
+
+    def _approach(self, target: Target, *, listing: bool) -> Action | None:
+        """The next call that brings a page about `target` into view; None when nothing is left to try."""
+        options: list[tuple[float, Action]] = []
+        about = False
+        for page in self._pages():
+            mine = _same(page.subject, target.name)
+            about = about or mine
+            for text, url in page.links:
+                if url in self.seen or url in self.dead or self._visited(url):
+                    continue
+                head, _, section = text.partition(": ")
+                if mine and section and _same(head, target.name):
+                    options.append((1.0 + self._rate(section), self._open(url, text)))
+                elif _same(text, target.name):
+                    options.append((0.9, self._open(url, text)))
+        for hits in self._searches():
+            for rank, (text, url, gist) in enumerate(hits):
+                if url in self.seen or url in self.dead:
+                    continue
+                rate = self._rate(f"{text} {gist}") - 0.12 * rank
+                if _same(text.partition(": ")[0], target.name):
+                    options.append((0.8 + rate, self._open(url, text)))
+                elif not about and target.opened == 0:
+                    options.append((0.3 + rate, self._open(url, text)))
+        if self.advice.direct_titles and not target.direct and (section := self._section(listing=listing)):
+            target.direct = True
+            title = f"{target.name}: {section}"
+            return Action("open", {"page": title}, f'Open "{title}".')
+        if target.searched < 2 and not about and not any(score >= 0.8 for score, _ in options):
+            words = [target.name] if target.searched == 0 else [target.name, *sorted(self.question.words)[:3]]
+            target.searched += 1
+            query = " ".join(words)
+            if query not in self.dead:
+                options.append((0.75, Action("search", {"query": query}, f'Search for "{query}".')))
+        if not options or target.opened > 11:
+            return None
+        return max(options, key=lambda option: option[0] + self._jitter())[1]
+
+    def _open(self, url: str, text: str) -> Action:
+        return Action("open", {"page": url}, f'Open "{text}".')
+
+    def _section(self, *, listing: bool) -> str:
+        """The section that memory (or this run) speaks of most fittingly."""
+        if self.section_habit and not listing:
+            return self.section_habit
+        best, section = 0.0, ""
+        for mention in self.advice.mentions:
+            name = mention.name.rsplit(": ", 1)[-1] if ": " in mention.name else ""
+            if not name or _SLOT.search(name) or mention.weight <= 0:
+                continue
+            fit = mention.weight * (0.5 + self._relevance(mention.cue))
+            if fit > best:
+                best, section = fit, name
+        return section
+
+    # --- the matcher ---
+
+    def _rate(self, text: str) -> float:
+        """How well a link or label fits the question and the memory's words."""
+        return self._coverage(text) + MEMORY_WEIGHT * self._advised(text)
+
+    def _coverage(self, text: str) -> float:
+        """Share of a text's words that stand in the question; words after ` - ` count half."""
+        head, _, tail = text.partition(" - ")
+        weights = dict.fromkeys(tokenise(tail), 0.5) | dict.fromkeys(tokenise(head), 1.0)
+        total = sum(weights.values())
+        return sum(w for word, w in weights.items() if word in self.question.words) / total if total else 0.0
+
+    def _advised(self, text: str) -> float:
+        words = set(tokenise(text.rsplit(": ", 1)[-1]))
+        best, worst = 0.0, 0.0
+        for mention in self.advice.mentions:
+            union = len(words | mention.words)
+            likeness = len(words & mention.words) / union if union else 0.0
+            if likeness < 0.5:
+                continue
+            value = likeness * mention.weight * (0.6 + 0.4 * self._relevance(mention.cue))
+            best, worst = max(best, value), min(worst, value)
+        return best + 0.5 * worst
+
+    def _relevance(self, cue: frozenset[str]) -> float:
+        """Share of a memory line's own words that stand in the question, in [0, 1]."""
+        return min(1.0, 2.5 * len(cue & self.question.words) / len(cue)) if cue else 0.0
+
+    def _jitter(self) -> float:
+        return self.random.gauss(0.0, self.agent.noise)
+
+    def _pages(self) -> list[Page]:
+        pages = [seen for seen in reversed(self.window) if isinstance(seen, Page)]
+        return [*pages, self.working] if self.working else pages
+
+    def _searches(self) -> list[tuple[tuple[str, str, str], ...]]:
+        return [seen for seen in reversed(self.window) if not isinstance(seen, Page)]
+
+    def _visited(self, url: str) -> bool:
+        """Working memory's list of visited pages spares a second visit."""
+        return self.working is not None and any(url == link for _, link in self.working.links)
+
+    def _read_pages(self, target: Target) -> None:
+        for page in self._pages():
+            if page is self.working or not _same(page.subject, target.name):
+                continue
+            for label, value in page.fields.items():
+                score = self._rate(label) + self._jitter()
+                if page.title.endswith(f": {self.section_habit}") and self.section_habit:
+                    score += 0.05
+                if target.note is None or score > target.note.score:
+                    target.note = Note(score, label, value, page.title)
+        if target.note is not None and target.note.score >= ACCEPT:
+            self._settle(target)
+
+    def _settle(self, target: Target) -> None:
+        target.settled = True
+        if target.note is not None:
+            self.section_habit = target.note.title.partition(": ")[2] or self.section_habit
+            self.reads.append(f'Read "{target.note.label}" on "{target.note.title}".')
+
+    def _find_listing(self) -> bool:
+        """Find the names to loop over on the pages in view: a field that lists names, or a page that is a list."""
+        assert self.source is not None
+        best: tuple[float, list[str], str] | None = None
+        for page in self._pages():
+            if page is self.working or (
+                not _same(page.subject, self.source.name) and self.source.name not in page.title
+            ):
+                continue
+            plain = [text for text, _ in page.links if ": " not in text]
+            if not page.fields and len(plain) >= 3:
+                self.reads.append(f'Read "{page.title}".')
+                self._set_targets(plain, page.title)
+                return True
+            for label, value in page.fields.items():
+                names = [text for text, _ in page_text.links(value)]
+                if len(names) < 2:
+                    continue
+                score = self._rate(label) + self._jitter()
+                if score > 0.3 and (best is None or score > best[0]):
+                    best = (score, names, label)
+        if best is None:
+            return False
+        self.reads.append(f'Read "{best[2]}" on "{self.source.name}".')
+        self._set_targets(best[1], best[2])
+        return True
+
+    # --- following a procedure from memory ---
+
+    def _choose_plan(self) -> None:
+        fitting = [
+            (len(set(tokenise(plan.cue)) & self.question.words) / (1 + rank), -rank, plan)
+            for rank, plan in enumerate(self.advice.plans)
+            if self._accounts_for_question(plan)
+        ]
+        if fitting:
+            plan = max(fitting, key=lambda item: item[:2])[2]
+            self.following = _Following(plan, deque(plan.steps), self._bind(plan))
+
+    def _accounts_for_question(self, plan: Plan) -> bool:
+        """A procedure is a candidate when it ends in the kind of answer that the question asks for."""
+        asked = self.operation.kind
+        ends = _ending_kind(plan.ending)
+        return ends == asked
+
+    def _bind(self, plan: Plan) -> dict[str, str]:
+        """Slots and the old task's own names, in order, stand for the new question's names, numbers and years."""
+        old = Question.read(plan.cue)
+        names = deque(self.question.names)
+        binding: dict[str, str] = {}
+        for slot in dict.fromkeys(_SLOT.findall(" ".join([plan.cue, *(step.argument for step in plan.steps)]))):
+            lowered = slot.lower()
+            if lowered == "year":
+                binding[f"{{{slot}}}"] = self.question.years[0] if self.question.years else ""
+            elif lowered in ("number", "threshold", "direction", "superlative", "name"):
+                continue
+            elif names:
+                binding[f"{{{slot}}}"] = names.popleft()
+        if not binding:
+            for mine, theirs in zip(old.names, self.question.names, strict=False):
+                binding[mine] = theirs
+        return binding
+
+    def _fill(self, text: str, binding: dict[str, str]) -> str:
+        for old, new in binding.items():
+            text = text.replace(old, new)
+        return text
+
+    def _follow(self, following: _Following) -> Action | None:
+        """Do the plan's next step; reading costs nothing, so steps are done until one needs a call."""
+        while following.steps:
+            step = following.steps.popleft()
+            if step.kind == "read":
+                self._follow_read(following, step)
+            elif step.kind == "each":
+                self._follow_each(following, step)
+            else:
+                argument = self._fill(step.argument, following.binding)
+                if _SLOT.search(argument) or argument in self.dead:
+                    following.failed = True
+                    return None
+                if step.kind == "search":
+                    return Action("search", {"query": argument}, f'Search for "{argument}".')
+                return Action("open", {"page": self._resolve(argument)}, f'Open "{argument}".')
+            if following.failed:
+                return None
+        self.operation = self._ending(following)
+        return None
+
+    def _resolve(self, title: str) -> str:
+        """A title that a search result in view carries is opened where the matcher likes it best."""
+        offers = [
+            (self._rate(f"{text} {gist}") - 0.12 * rank + self._jitter(), url)
+            for hits in self._searches()
+            for rank, (text, url, gist) in enumerate(hits)
+            if _same(text, title)
+        ]
+        return max(offers)[1] if offers else title
+
+    def _follow_read(self, following: _Following, step: PlanStep) -> None:
+        label = self._fill(step.argument, following.binding)
+        page = next(iter(self._pages()), None)
+        if page is None:
+            following.failed = True
+            return
+        found = self._nearest_label(page, label)
+        if found is None:
+            following.failed = True
+            return
+        loops = following.steps and following.steps[0].kind == "each"
+        if loops:
+            names = [text for text, _ in page_text.links(page.fields[found])]
+            if len(names) >= 2:
+                self.reads.append(f'Read "{found}" on "{page.subject}".')
+                self._set_targets(names, found)
+            return
+        later = any(following.steps[i].kind in ("open", "search") for i in range(len(following.steps)))
+        target = self._target_of(page)
+        if target is None and (not later or self.operation.kind != "value"):
+            target = Target(page.subject)
+            self.targets = [*(t for t in self.targets if t.note is not None), target]
+        if target is not None:
+            target.note = Note(1.0, found, page.fields[found], page.title)
+            self._settle(target)
+
+    def _nearest_label(self, page: Page, label: str) -> str | None:
+        """The plan's label on this page, unless the question itself names another one there plainly."""
+        wanted = set(tokenise(label))
+        plain = max(page.fields, key=self._coverage, default=None)
+        if plain is not None and self._coverage(plain) >= 0.75 > self._coverage(label):
+            return plain
+        best, found = 0.0, None
+        for candidate in page.fields:
+            words = set(tokenise(candidate))
+            likeness = len(words & wanted) / len(words | wanted) if words | wanted else 0.0
+            if likeness > best:
+                best, found = likeness, candidate
+        return found if best >= 0.6 else None
+
+    def _follow_each(self, following: _Following, step: PlanStep) -> None:
+        if not self.targets or (self.source is not None and not self.source.settled):
+            page = next(iter(self._pages()), None)
+            plain = [text for text, _ in page.links if ": " not in text] if page and not page.fields else []
+            if len(plain) >= 2 and page is not None:
+                self.reads.append(f'Read "{page.title}".')
+                self._set_targets(plain, page.title)
+        if self.source is not None and not self.source.settled:
+            following.failed = True
+            return
+        for target in reversed(self.targets):
+            filled = self._fill(step.argument.replace("{name}", target.name), following.binding)
+            if step.label:
+                following.steps.appendleft(PlanStep("read", step.label))
+            following.steps.appendleft(PlanStep("open", filled))
+
+    def _ending(self, following: _Following) -> Operation:
+        """The plan's own last words count literally; a slot takes the question's."""
+        ending = following.plan.ending
+        literal = read_direction(_SLOT.sub(" ", ending))
+        if self.operation.kind == "extreme" and literal:
+            return Operation("extreme", literal, with_value=self.operation.with_value)
+        if self.operation.kind == "count" and "{" not in ending:
+            told = read_operation("how many " + ending)
+            if told.kind == "count":
+                return Operation("count", told.direction, self.operation.threshold)
+        return self.operation
+
+    # --- skills ---
+
+    def _skill(self) -> Action | None:
+        """Call the skill whose own words the question holds best, if its parameters can be bound."""
+        best: tuple[float, SkillSpec, dict[str, Any]] | None = None
+        for skill in self.session.skills:
+            words = set(tokenise(f"{skill.name.replace('_', ' ')}"))
+            fit = len(words & self.question.words) / len(words) if words else 0.0
+            arguments = self._arguments(skill)
+            if arguments is None or fit < SKILL_FIT:
+                continue
+            if best is None or fit > best[0]:
+                best = (fit, skill, arguments)
+        if best is None:
+            return None
+        _, skill, arguments = best
+        return Action(skill.name, arguments, f"Call the skill {skill.name}.", skill=skill)
+
+    def _arguments(self, skill: SkillSpec) -> dict[str, Any] | None:
+        names = deque(self.question.names)
+        arguments: dict[str, Any] = {}
+        for parameter in skill.parameters:
+            if parameter.type == "list":
+                if len(names) < 2:
+                    return None
+                arguments[parameter.name] = list(names)
+                names.clear()
+            elif parameter.type in ("float", "int"):
+                if self.operation.threshold is None:
+                    return None
+                arguments[parameter.name] = self.operation.threshold
+            elif parameter.name == "direction":
+                if not self.operation.direction:
+                    return None
+                arguments[parameter.name] = "largest" if self.operation.direction > 0 else "smallest"
+            elif names:
+                arguments[parameter.name] = names.popleft()
+            else:
+                return None
+        return None if names and self.operation.kind != "value" else arguments
+
+    # --- answering ---
+
+    def _answer(self) -> Action:
+        if self.skill_value:
+            return Action("answer", {"text": self.skill_value}, "Answer with the skill's result.")
+        for target in self.targets:
+            if not target.settled:
+                self._read_pages(target)
+                if target.note is not None and not target.settled:
+                    self._settle(target)
+        noted = [(target, target.note) for target in self.targets if target.note is not None]
+        if not noted:
+            return Action("answer", {"text": ""}, "Nothing was found.")
+        if self.operation.kind == "value":
+            target, note = noted[-1] if self.following and not self.following.failed else noted[0]
+            return Action("answer", {"text": note.value}, "Answer with the value.")
+        numbers = [
+            (number, target.name, note)
+            for target, note in noted
+            if (number := page_text.number(note.value)) is not None
+        ]
+        among = f' among the names under "{self.listing}"' if self.listing else " among the names in the question"
+        if self.operation.kind == "count":
+            assert self.operation.threshold is not None
+            sign = self.operation.direction
+            count = sum(sign * number > sign * self.operation.threshold for number, _, _ in numbers)
+            word = "above" if sign > 0 else "below"
+            return Action(
+                "answer", {"text": str(count)}, f"Answer with the number of names {word} the number given{among}."
+            )
+        if not numbers:
+            return Action("answer", {"text": noted[0][0].name}, "Answer with the first name; no figure was found.")
+        pick = max(numbers, key=lambda item: self.operation.direction * item[0])
+        word = self._superlative()
+        text = f"{pick[1]}; {pick[2].value}" if self.operation.with_value else pick[1]
+        return Action("answer", {"text": text}, f"Answer with the name of the {word}{among}.")
+
+    def _superlative(self) -> str:
+        said = direction_words(self.question.text)
+        if said and read_direction(said[0]) == self.operation.direction:
+            return said[0]
+        return "largest" if self.operation.direction > 0 else "smallest"
+
+
+def _ending_kind(ending: str) -> str:
+    lowered = ending.lower()
+    if "number of" in lowered or "count" in lowered:
+        return "count"
+    return "extreme" if "name of" in lowered or read_direction(lowered) else "value"
+
+
+def _same(name: str, other: str) -> bool:
+    return name.casefold().removeprefix("the ") == other.casefold().removeprefix("the ")
+
+
+_HIT = re.compile(r"^\d+\. \[([^\]]+)\]\(([^)]+)\)(.*)$", re.MULTILINE)
+
+
+def _hits(observation: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple((m.group(1), m.group(2), m.group(3).strip(" -")) for m in _HIT.finditer(observation))

@@ -1,0 +1,260 @@
+"""How the case-based agent reads: a question's names, numbers and operation, and the advice in a memory's plain text.
+
+Nothing here knows a provider, a family of tasks or a template: the same few rules of English read any text.
+Quoted words are taken as names of things on pages; `search for`, `open`, `read`, `for each` and `answer with` as steps;
+words of refusal (`not`, `never`, `avoid`) turn a name into one to avoid; `{braces}` are blanks to fill.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from providers.lexical import tokenise
+
+Kind = Literal["value", "extreme", "count"]
+
+_LARGEST = frozenset(
+    (
+        "largest highest most greatest biggest longest oldest maximum top tops leads leading longer larger higher "
+        "greater bigger more heaviest tallest richest ahead upper"
+    ).split()
+)
+_SMALLEST = frozenset(
+    (
+        "smallest lowest least fewest youngest shortest minimum bottom trails smaller lower fewer less poorest "
+        "slimmest lightest behind last"
+    ).split()
+)
+_ABOVE = (
+    "above",
+    "over",
+    "more than",
+    "exceeding",
+    "exceeds",
+    "exceed",
+    "greater than",
+    "higher than",
+    "beyond",
+    "at least",
+)
+_BELOW = ("below", "under", "less than", "fewer than", "lower than", "short of", "beneath", "at most", "smaller than")
+_WITH_VALUE = re.compile(
+    r"\b(figure|value|amount|number too|by its|how much|together with|and what|number as well)\b", re.I
+)
+_REFUSAL = re.compile(r"\b(not|never|avoid|instead of|wrong|distrust|skip|do not|don't)\b", re.I)
+_QUOTED = re.compile(r'"([^"]{1,120})"')
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+_THRESHOLD = re.compile(
+    r"(?:" + "|".join(word.replace(" ", r"\s+") for word in _ABOVE + _BELOW) + r")\s+(?:\w+\s+)?[$€£]?(-?[\d.,]*\d)"
+    r"(?:\s*(thousand|million|billion|trillion)\b)?",
+    re.I,
+)
+_SCALE = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_NAME_WORD = r"(?:[A-ZÀ-Þ][\w'’ʻ.-]*|d'[A-Z][\w-]*)"
+_NAME = re.compile(
+    rf"{_NAME_WORD}(?:(?:\s+(?:of\s+the|of|the|da|de|du|al|la|el|ou|um|der|and\s+the)\s+|\s+){_NAME_WORD}|\s+\([A-Z][\w-]*\))*"
+)
+_OPENERS = frozenset(
+    (
+        "a all among and as at according back between by compare consider count do does for from give go going has "
+        "have here how if in is it its let list look name of on one out over pick please put say search see share "
+        "since so state take tell than that the there these they this to today two three under until using want we "
+        "were what whatever when where which who whose with would find i i'm could can my our get given right latest "
+        "currently nowadays report suppose help determine check across inside within every each looking comparing "
+        "counting work say"
+    ).split()
+)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What has to be done with the values found."""
+
+    kind: Kind
+    direction: int = 0
+    """1 for the largest or above, -1 for the smallest or below, 0 for a plain value."""
+    threshold: float | None = None
+    with_value: bool = False
+
+
+def read_operation(text: str) -> Operation:
+    """The operation that a question (or the end of a plan) asks for."""
+    lowered = text.lower()
+    threshold = _THRESHOLD.search(text)
+    if threshold and re.search(r"\b(how many|number of|count|tally|total up)\b", lowered):
+        amount = float(threshold.group(1).replace(",", "")) * _SCALE.get((threshold.group(2) or "").lower(), 1.0)
+        above = any(re.match(word.replace(" ", r"\s+"), threshold.group(0), re.I) for word in _ABOVE)
+        return Operation("count", 1 if above else -1, amount)
+    direction = read_direction(lowered)
+    if direction:
+        return Operation("extreme", direction, with_value=bool(_WITH_VALUE.search(text)))
+    return Operation("value")
+
+
+def read_direction(text: str) -> int:
+    """1 or -1 for the first superlative or comparative in the text, 0 where there is none."""
+    for word in re.findall(r"[a-z]+", text.lower()):
+        if word in _LARGEST:
+            return 1
+        if word in _SMALLEST:
+            return -1
+    return 0
+
+
+def direction_words(text: str) -> list[str]:
+    """The superlatives and comparatives of a text, in order."""
+    return [word for word in re.findall(r"[a-z]+", text.lower()) if word in _LARGEST or word in _SMALLEST]
+
+
+def read_names(text: str) -> list[str]:
+    """Proper names and quoted or dotted tokens of a question, in order, without the words that open a sentence."""
+    found: list[tuple[int, str]] = [(m.start(), m.group(1)) for m in _QUOTED.finditer(text)]
+    found += [(m.start(), m.group(0)) for m in re.finditer(r"(?<![\w.])\.[a-z]{2}\b", text)]
+    bare = _QUOTED.sub(lambda m: " " * len(m.group(0)), text)
+    for match in _NAME.finditer(bare):
+        start, name = match.start(), match.group(0)
+        first, _, rest = name.partition(" ")
+        while first.lower().rstrip(",.:'") in _OPENERS and _opens_sentence(bare, start):
+            start += len(first) + 1
+            name = re.sub(r"^(?:of\s+the|of|the|and\s+the)\s+", "", rest)
+            first, _, rest = name.partition(" ")
+            if not first:
+                break
+        name = name.rstrip(".,:;").removesuffix("'s").removesuffix("’s")
+        if name and len(name) > 1:
+            found.append((start, name))
+    ordered: list[str] = []
+    for _, name in sorted(found):
+        if name not in ordered:
+            ordered.append(name)
+    return ordered
+
+
+def _opens_sentence(text: str, start: int) -> bool:
+    before = text[:start].rstrip()
+    return not before or before[-1] in ".?!:;"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as the agent reads it."""
+
+    text: str
+    words: frozenset[str]
+    names: tuple[str, ...]
+    years: tuple[str, ...]
+    operation: Operation
+
+    @classmethod
+    def read(cls, text: str) -> Question:
+        names = tuple(read_names(text))
+        named = {word for name in names for word in tokenise(name)}
+        return cls(text, frozenset(tokenise(text)) - named, names, tuple(_YEAR.findall(text)), read_operation(text))
+
+
+StepKind = Literal["search", "open", "read", "each", "answer"]
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """One step of a plan found in a memory.
+
+    `each` loops over names: `argument` is the page to open for each, `label` what to read there.
+    """
+
+    kind: StepKind
+    argument: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An ordered procedure found in a memory, with the words of the task it came from."""
+
+    cue: str
+    steps: tuple[PlanStep, ...]
+    ending: str
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A name on pages that the memory speaks of; `weight` below zero: to avoid."""
+
+    name: str
+    words: frozenset[str]
+    weight: float
+    cue: frozenset[str]
+
+
+@dataclass
+class Advice:
+    """All that a memory's text says, in its order."""
+
+    mentions: list[Mention] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    direct_titles: bool = False
+    """True where the text shows a page opened by a title made of a name and a section."""
+
+
+_CLAUSE = re.compile(r"(?:\n|;\s+|(?<=[a-z\"\)}])\.\s+|\bthen\b)")
+
+
+def read_advice(text: str) -> Advice:
+    """Read any memory text: blocks stand between blank lines, earlier ones count more."""
+    advice = Advice()
+    for rank, block in enumerate(part for part in re.split(r"\n\s*\n", text) if part.strip()):
+        _read_block(block, 0.9**rank, advice)
+    return advice
+
+
+def _read_block(block: str, weight: float, advice: Advice) -> None:
+    steps: list[PlanStep] = []
+    cue_lines: list[str] = []
+    for line_rank, line in enumerate(block.splitlines()):
+        cue = frozenset(tokenise(_QUOTED.sub(" ", line)))
+        found = False
+        for clause in _CLAUSE.split(line):
+            step = None if _REFUSAL.search(_QUOTED.sub(" ", clause)) else read_step(clause)
+            if step is not None:
+                steps.append(step)
+                found = True
+                if step.kind in ("open", "each") and re.search(r"\w\}?: \w", step.argument):
+                    advice.direct_titles = True
+            sign = -1.0 if _REFUSAL.search(_QUOTED.sub(" ", clause)) else 1.0
+            for name in _QUOTED.findall(clause):
+                if step is not None and step.kind == "search":
+                    continue
+                advice.mentions.append(
+                    Mention(name, frozenset(tokenise(_after_colon(name))), sign * weight * 0.97**line_rank, cue)
+                )
+        if not found:
+            cue_lines.append(line)
+    ordered = [step for step in steps if step.kind != "answer"]
+    endings = [step.argument for step in steps if step.kind == "answer"]
+    if endings and ordered:
+        advice.plans.append(Plan(" ".join(cue_lines), tuple(ordered), endings[-1]))
+
+
+def _after_colon(name: str) -> str:
+    return name.rsplit(": ", 1)[-1]
+
+
+def read_step(clause: str) -> PlanStep | None:
+    """The step that a clause describes, or None."""
+    lowered = clause.lower()
+    quoted = _QUOTED.findall(clause)
+    if "answer with" in lowered:
+        return PlanStep("answer", clause[lowered.index("answer with") + len("answer with") :].strip(" ."))
+    if not quoted:
+        return None
+    if "for each" in lowered:
+        return PlanStep("each", quoted[0], quoted[1] if len(quoted) > 1 else "")
+    if re.search(r"\bsearch(ed)? for\b", lowered):
+        return PlanStep("search", quoted[0])
+    if re.search(r"\bopen(ed)?\b", lowered):
+        return PlanStep("open", quoted[0])
+    if re.search(r"\bread\b", lowered):
+        return PlanStep("read", quoted[0])
+    return None
