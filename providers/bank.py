@@ -1,0 +1,253 @@
+"""The bank: one SQLite file that holds what every memory keeps, and the rules for writing to it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from providers.embedder import Encoder
+from providers.errors import BankError
+from providers.space import Space
+from providers.types import SCHEMA_VERSION
+
+APPLICATION_ID = 0x6D656D72
+BUSY_SECONDS = 30.0
+
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE records (
+    provider TEXT NOT NULL, namespace TEXT NOT NULL, id TEXT NOT NULL,
+    kind TEXT NOT NULL, state TEXT NOT NULL, signature TEXT NOT NULL,
+    body TEXT NOT NULL, generation INTEGER NOT NULL,
+    PRIMARY KEY (provider, namespace, id)
+) WITHOUT ROWID;
+CREATE INDEX records_by_generation ON records (provider, namespace, generation);
+CREATE INDEX records_by_signature ON records (provider, namespace, signature);
+CREATE TABLE vectors (
+    provider TEXT NOT NULL, namespace TEXT NOT NULL, id TEXT NOT NULL, vector BLOB NOT NULL,
+    PRIMARY KEY (provider, namespace, id)
+);
+CREATE TABLE generations (
+    provider TEXT NOT NULL, namespace TEXT NOT NULL, generation INTEGER NOT NULL,
+    PRIMARY KEY (provider, namespace)
+) WITHOUT ROWID;
+CREATE TABLE offers (
+    provider TEXT NOT NULL, namespace TEXT NOT NULL, trajectory_id TEXT NOT NULL, receipt TEXT NOT NULL,
+    PRIMARY KEY (provider, namespace, trajectory_id)
+) WITHOUT ROWID;
+CREATE TABLE counters (
+    provider TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,
+    PRIMARY KEY (provider, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, namespace TEXT NOT NULL, record_id TEXT NOT NULL,
+    event TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL
+);
+"""
+
+MENDS = {
+    "SQLITE_FULL": "its disk is full: free some space and start again; what was stored before is intact",
+    "SQLITE_IOERR": "its disk cannot be read or written: check the disk; what was stored before is intact",
+    "SQLITE_BUSY": f"another process has been writing to it for over {BUSY_SECONDS:.0f} s: wait for it or stop it",
+    "SQLITE_READONLY": "it cannot be written: check the permissions of the file and its folder",
+    "SQLITE_CANTOPEN": "it cannot be opened: check that its folder exists and is writable",
+    "SQLITE_NOTADB": "it is not a memroute bank: name another file, or move this one away to start an empty bank",
+    "SQLITE_CORRUPT": "it is damaged: restore a copy, or move it away to start an empty bank",
+}
+
+
+class MemoryBank:
+    """One bank file in WAL mode. Any number of threads and processes may read and write it at once.
+
+    A writer holds SQLite's write lock from BEGIN IMMEDIATE on, so a transaction is all or nothing and writers queue.
+    Readers see the last committed state and never wait for a writer.
+    """
+
+    def __init__(self, path: Path, encoder: Encoder) -> None:
+        """Use `MemoryBank.open`; this expects a checked file."""
+        self.path = path
+        self.encoder = encoder
+        self._connections: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        self._writing = threading.Lock()
+        self._thread = threading.local()
+        self._spaces: dict[tuple[str, str], Space] = {}
+        self._writer = self._connect()
+
+    @classmethod
+    def open(cls, path: Path, encoder: Encoder) -> MemoryBank:
+        """Open the bank at `path`, or make an empty one.
+
+        Raises BankError where the file is damaged, of another kind, or was filled through another encoder.
+        """
+        if not path.exists():
+            _create(path, encoder)
+        bank = cls(path, encoder)
+        try:
+            bank._check()
+        except BaseException:
+            bank.close()
+            raise
+        return bank
+
+    def space(self, provider: str, namespace: str = "default") -> Space:
+        """The part of the bank that one provider has in one namespace; the same object every time."""
+        with self._guard:
+            return self._spaces.setdefault((provider, namespace), Space(self, provider, namespace))
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All writes inside are committed together, or none is. Nests within a thread; must not span an `await`."""
+        if self.in_transaction:
+            yield self._writer
+            return
+        with self._writing, self.reporting():
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._thread.writing = True
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                raise
+            finally:
+                self._thread.writing = False
+
+    @property
+    def in_transaction(self) -> bool:
+        """True on the thread that is inside `transaction`."""
+        return getattr(self._thread, "writing", False)
+
+    @property
+    def current(self) -> sqlite3.Connection:
+        """The connection to read through: inside a transaction it sees the transaction's own writes."""
+        return self._writer if self.in_transaction else self.committed
+
+    @property
+    def committed(self) -> sqlite3.Connection:
+        """This thread's connection to what is committed."""
+        reader: sqlite3.Connection | None = getattr(self._thread, "reader", None)
+        if reader is None:
+            reader = self._thread.reader = self._connect()
+        return reader
+
+    def fork(self, path: Path) -> MemoryBank:
+        """A consistent copy at `path`, opened; whatever is written meanwhile is in it whole or not at all."""
+        with self.reporting():
+            _place(path, lambda copy: self.committed.backup(copy))
+        return MemoryBank.open(path, self.encoder)
+
+    def close(self) -> None:
+        with self._guard:
+            while self._connections:
+                self._connections.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Turns SQLite's errors into BankErrors that name the file and the mend."""
+        with reporting(self.path):
+            yield
+
+    def _connect(self) -> sqlite3.Connection:
+        with self.reporting():
+            connection = sqlite3.connect(
+                f"file:{quote(str(self.path.absolute()))}?mode=rw",
+                uri=True,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            with self._guard:
+                self._connections.append(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _check(self) -> None:
+        with self.reporting():
+            if self.path.stat().st_size == 0:
+                raise BankError(f"The bank {self.path} is empty (0 bytes), so {MENDS['SQLITE_CORRUPT']}.")
+            (application,) = self._writer.execute("PRAGMA application_id").fetchone()
+            if application != APPLICATION_ID:
+                raise BankError(f"The file {self.path} cannot be used: {MENDS['SQLITE_NOTADB']}.")
+            (verdict,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise BankError(f"The bank {self.path} cannot be used: {MENDS['SQLITE_CORRUPT']} ({verdict}).")
+            meta = dict(self._writer.execute("SELECT key, value FROM meta"))
+        if meta.get("schema_version") != str(SCHEMA_VERSION):
+            raise BankError(
+                f"The bank {self.path} has schema version {meta.get('schema_version')} and this memroute reads "
+                f"{SCHEMA_VERSION}: use the memroute that made it, or another file."
+            )
+        made_with = f"{meta.get('encoder')} with {meta.get('dimension')} dimensions"
+        asked = f"{self.encoder.identity} with {self.encoder.dimension} dimensions"
+        if made_with != asked:
+            raise BankError(
+                f"The bank {self.path} was filled through the encoder {made_with}, not {asked}: "
+                "set `encoder` to the one that it was made with, or use another bank file."
+            )
+
+
+@contextmanager
+def reporting(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into BankErrors that name the file and the mend."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        mend = next((text for code, text in MENDS.items() if name.startswith(code)), "")
+        raise BankError(f"The bank {path} cannot be used: {mend or error}{f' ({error})' if mend else ''}.") from error
+
+
+def _create(path: Path, encoder: Encoder) -> None:
+    """An empty bank at `path`; where another process makes one at the same moment, the first stands."""
+
+    def fill(connection: sqlite3.Connection) -> None:
+        connection.executescript(f"PRAGMA application_id = {APPLICATION_ID}; BEGIN; {SCHEMA} COMMIT;")
+        rows = [
+            ("schema_version", str(SCHEMA_VERSION)),
+            ("encoder", encoder.identity),
+            ("dimension", str(encoder.dimension)),
+        ]
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        connection.commit()
+
+    with reporting(path):
+        try:
+            _place(path, fill)
+        except BankError:
+            if not path.exists():
+                raise
+
+
+def _place(path: Path, fill: Callable[[sqlite3.Connection], object]) -> None:
+    """Build a database beside `path` and give it that name in one step; an existing file is never replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        with closing(sqlite3.connect(temporary)) as connection:
+            fill(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+        os.link(temporary, path)
+    except FileExistsError:
+        raise BankError(f"There is already a file {path}: name another one, or move it away.") from None
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(temporary + suffix).unlink(missing_ok=True)
