@@ -1,0 +1,189 @@
+"""One episode: a task run under one arm, from what the providers served to its one terminal status."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from providers.base import MemoryProvider
+from providers.errors import MemrouteError
+from providers.types import Outcome, Preview, Query, Retrieval, Task, Trajectory, content_hash
+from router.context import InContext
+from router.decisions import NONE, Arm, EndDecision, InDecision
+from router.policies.fixed import Forced
+from router.session import Ending, MemorySession, apply_ending, probe_all
+from synth.facts import Episode, EpisodeKey, Facts, InRecord, OfferFact, Probe, Served
+from synth.workbench import Workbench
+
+EMPTY_KEY = Retrieval(provider=NONE).content_key()
+"""The content key of what injects nothing."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task with what every provider shows and serves for it over the frozen bank."""
+
+    task: Task
+    query: Query
+    probe: Probe
+
+    def retrieval(self, provider: str) -> Retrieval:
+        """What `provider` injects; an empty retrieval for `none`."""
+        return Retrieval(provider=NONE) if provider == NONE else self.probe.served[provider].retrieval
+
+    def content_key(self, provider: str) -> str:
+        return self.retrieval(provider).content_key()
+
+
+async def prepare(bench: Workbench, stage: str, tasks: Sequence[Task], wave: int = 0) -> list[Prepared]:
+    """Probe and retrieve once per task and provider, in task order; what the facts already hold is not asked again."""
+    facts = bench.run.facts
+    known = facts.probes(stage, [task.id for task in tasks])
+    queries = await asyncio.to_thread(encode_queries, bench, tasks)
+    prepared = []
+    for task, query in zip(tasks, queries, strict=True):
+        probe = known.get(task.id)
+        if probe is None:
+            probe = await _probe(bench, task, query, wave)
+            facts.add_probe(stage, probe)
+        prepared.append(Prepared(task, query, probe))
+    facts.flush()
+    return prepared
+
+
+def encode_queries(bench: Workbench, tasks: Sequence[Task]) -> list[Query]:
+    """One query per task, its question encoded in one batch."""
+    embeddings = bench.encoder.encode([task.question for task in tasks]) if tasks else np.zeros((0, 0), np.float32)
+    return [
+        Query(text=task.question, embedding=embedding, task_id=task.id)
+        for task, embedding in zip(tasks, embeddings, strict=True)
+    ]
+
+
+async def _probe(bench: Workbench, task: Task, query: Query, wave: int) -> Probe:
+    previews = await probe_all(query, bench.providers)
+    served = {}
+    for name, provider in bench.providers.items():
+        retrieval = await provider.retrieve(query)
+        served[name] = Served(retrieval=retrieval, origins=_origins(bench, name, retrieval))
+    return Probe(task_id=task.id, wave=wave, previews=previews, served=served)
+
+
+def _origins(bench: Workbench, provider: str, retrieval: Retrieval) -> tuple[tuple[str, float], ...]:
+    """Origin tasks of the retrieved items with their credit: the largest share over the items, 1/m within an item."""
+    credit: dict[str, float] = {}
+    for item_id in retrieval.item_ids:
+        record = bench.record(provider, item_id)
+        tasks = sorted({origin.task_id for origin in record.origins}) if record is not None else []
+        for task_id in tasks:
+            credit[task_id] = max(credit.get(task_id, 0.0), 1 / len(tasks))
+    return tuple(sorted(credit.items()))
+
+
+async def keep(
+    providers: Mapping[str, MemoryProvider],
+    facts: Facts,
+    stage: str,
+    task_id: str,
+    trajectory: Trajectory,
+    outcome: Outcome,
+) -> None:
+    """Offer a finished run to every provider whose gate is open, in the order of the config, and note the receipts."""
+    seen = public_outcome(outcome)
+    stores = tuple(name for name, provider in providers.items() if provider.card.accepts(seen))
+    ending = Ending(decision=EndDecision(providers=stores), stores=stores, effects=())
+    for receipt in await apply_ending(ending, trajectory, seen, providers):
+        facts.add_offer(
+            stage,
+            OfferFact(
+                task_id=task_id,
+                provider=receipt.provider,
+                status=receipt.status,
+                reason=receipt.reason,
+                record_ids=receipt.record_ids,
+            ),
+        )
+
+
+def agent_seed(run_seed: int, task_id: str, repeat: int) -> int:
+    """The agent's seed: the same for every arm of a task, so that arms differ by their memory alone."""
+    return int(content_hash("agent", run_seed, task_id, repeat)[:8], 16)
+
+
+def public_outcome(outcome: Outcome) -> Outcome:
+    """The outcome as providers, distillers and routers may see it: without the scorer's words, which may hold gold."""
+    return Outcome(correct=outcome.correct, source=outcome.source)
+
+
+async def run_episode(bench: Workbench, prepared: Prepared, arm: Arm, key: EpisodeKey, max_steps: int) -> Episode:
+    """Run `arm` on a prepared task within the wall-clock limit; a failure is the episode's status, no exception."""
+    started = time.monotonic()
+    limit = bench.run.config.explore.episode_seconds
+    session = _session(bench, prepared, arm)
+    try:
+        async with asyncio.timeout(limit):
+            await session.begin()
+            trajectory = await bench.agent.run(
+                prepared.task.public(),
+                bench.suite.tools(prepared.task),
+                session,
+                seed=agent_seed(bench.run.config.seed, prepared.task.id, arm.repeat),
+                max_steps=max_steps,
+            )
+        outcome = bench.suite.score(prepared.task, trajectory.answer)
+        await session.end(trajectory, outcome)
+    except TimeoutError:
+        return Episode(key=key, status="timeout", error=f"no answer within {limit:g} s", retryable=True, seconds=limit)
+    except Exception as error:  # noqa: BLE001  (recorded as the episode's error; an agent may be a stranger's code)
+        return _failed(key, error, time.monotonic() - started)
+    return _done(key, trajectory, outcome, session, time.monotonic() - started)
+
+
+def _session(bench: Workbench, prepared: Prepared, arm: Arm) -> MemorySession:
+    previews: tuple[Preview, ...] = prepared.probe.previews
+    return MemorySession(
+        prepared.task,
+        prepared.query,
+        bench.providers,
+        Forced(arm),
+        previews=previews,
+        retrievals={name: served.retrieval for name, served in prepared.probe.served.items()},
+        skill_runner=bench.skill_runner,
+    )
+
+
+def _failed(key: EpisodeKey, error: Exception, seconds: float) -> Episode:
+    return Episode(
+        key=key,
+        status="failed",
+        error=f"{type(error).__name__}: {error}",
+        retryable=bool(getattr(error, "retryable", False)) if isinstance(error, MemrouteError) else False,
+        seconds=seconds,
+    )
+
+
+def _done(key: EpisodeKey, trajectory: Trajectory, outcome: Outcome, session: MemorySession, seconds: float) -> Episode:
+    records = tuple(
+        InRecord(context=decided.context, decision=decided.decision)
+        for decided in session.decisions
+        if isinstance(decided.context, InContext) and isinstance(decided.decision, InDecision) and not decided.forced
+    )
+    begin_chars = sum(len(injection.text) for injection in session.injections if injection.phase == "begin")
+    within = [len(injection.text) for injection in session.injections if injection.phase == "in"]
+    return Episode(
+        key=key,
+        status="done",
+        outcome=outcome,
+        trajectory=trajectory,
+        in_records=records,
+        answer=trajectory.answer,
+        steps=len(trajectory.steps),
+        injected=begin_chars + sum(within),
+        begin_chars=begin_chars,
+        in_injections=len(within),
+        seconds=seconds,
+    )

@@ -1,0 +1,194 @@
+"""Forced exploration: every task under every arm, in waves over a frozen bank (MemAgent 4.3; DESIGN section 4)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Mapping, Sequence
+
+from providers.base import MemoryProvider
+from providers.errors import ConfigError
+from providers.types import Outcome, Split, Task, content_hash
+from router.context import EndContext
+from router.decisions import NONE, Arm, InMode
+from router.session import summarise
+from router.table import RoutingTable
+from synth.arms import ArmRunner, Progress, episode_of, units_of
+from synth.episode import Prepared, keep, prepare, public_outcome
+from synth.facts import EndingFact, Episode, EpisodeKey, Probe
+from synth.runs import Run
+from synth.tables import build_table, changed_by_in_mode
+from synth.workbench import Workbench
+
+STAGE = "explore"
+
+
+async def explore(run: Run) -> None:
+    """Run every exploration task under every arm, and store what each wave leaves; write the exploration table.
+
+    Safe to kill: started again it runs the episodes that are missing and ends with the same bank and table.
+    """
+    facts, config = run.facts, run.config
+    if facts.mark(STAGE) and run.table(STAGE).exists():
+        print("explore: done already", file=sys.stderr)
+        return
+    if not facts.mark("warmup"):
+        raise ConfigError("explore needs the banks that warm-up fills: run `memroute warmup` with this config first")
+    async with Workbench(run) as bench:
+        tasks = bench.tasks(Split.EXPLORE)
+        progress = Progress()
+        for number, wave in enumerate(split_waves(tasks, config.explore.waves)):
+            await _wave(bench, number, wave, progress)
+        prepared = await prepare(bench, STAGE, tasks)
+        episodes = facts.episodes(STAGE, bodies=False)
+        table = build_table(bench, STAGE, prepared, episodes, config.explore.in_modes, config.explore.repeats)
+        table.save(run.table(STAGE))
+        changed, pairs = changed_by_in_mode(table)
+        records = ", ".join(f"{name} {count}" for name, count in bench.record_counts().items())
+    facts.set_mark(STAGE, "done")
+    print(f"explore: {len(tasks)} tasks, {progress.line()}; records: {records}", file=sys.stderr)
+    if pairs:
+        print(f"explore: {changed / pairs:.1%} of {pairs} task-provider pairs change with the In mode", file=sys.stderr)
+
+
+def split_waves(tasks: Sequence[Task], waves: int) -> list[list[Task]]:
+    """`tasks` in order, cut into `waves` runs whose lengths differ by at most one."""
+    edges = [len(tasks) * number // waves for number in range(waves + 1)]
+    return [list(tasks[start:end]) for start, end in itertools.pairwise(edges)]
+
+
+async def _wave(bench: Workbench, number: int, tasks: Sequence[Task], progress: Progress) -> None:
+    """Run a wave's arms over the frozen bank, then store and apply, once and in task order."""
+    config, label = bench.run.config, f"{STAGE}/{number}"
+    if bench.has_taken_in(label):
+        return
+    prepared = await prepare(bench, STAGE, tasks, number)
+    arms = [NONE, *bench.providers]
+    runner = ArmRunner(bench, STAGE, config.agent.max_steps, keep_trajectories=True, progress=progress)
+    units = units_of(prepared, arms, config.explore.in_modes, config.explore.repeats)
+    episodes = await runner.run(units, f"explore wave {number + 1} of {config.explore.waves}")
+    await bench.take_in(label, _Stores(bench, prepared, episodes))
+
+
+class _Stores:
+    """What a wave leaves: per task the effects of each provider's own arm, then the representative trajectory."""
+
+    def __init__(self, bench: Workbench, prepared: Sequence[Prepared], episodes: Mapping[EpisodeKey, Episode]) -> None:
+        self._bench, self._prepared, self._episodes = bench, prepared, dict(episodes)
+
+    async def __call__(self, providers: Mapping[str, MemoryProvider]) -> None:
+        for one in self._prepared:
+            for name, provider in providers.items():
+                self._apply(one, name, provider)
+            await self._keep(one, providers)
+
+    def _apply(self, one: Prepared, name: str, provider: MemoryProvider) -> None:
+        effects = one.retrieval(name).effects
+        arms = self._finished(one, [name])
+        if effects and arms:
+            _, episode = self._draw("effects", one.task.id, name).choice(arms)
+            provider.apply(effects, public_outcome(episode.outcome))
+
+    async def _keep(self, one: Prepared, providers: Mapping[str, MemoryProvider]) -> None:
+        arms = self._finished(one, [NONE, *providers])
+        if not arms:
+            return
+        arm, episode = self._draw("representative", one.task.id).choice(arms)
+        assert episode.trajectory is not None
+        context = EndContext(
+            task_id=one.task.id,
+            question=one.task.question,
+            summary=summarise(episode.trajectory),
+            outcome=Outcome(correct=episode.outcome.correct, source=episode.outcome.source),
+            cards=tuple(provider.card for provider in providers.values()),
+        )
+        facts = self._bench.run.facts
+        facts.add_ending(STAGE, one.task.id, EndingFact(provider=arm.provider, context=context))
+        await keep(providers, facts, STAGE, one.task.id, episode.trajectory, episode.outcome)
+
+    def _finished(self, one: Prepared, names: Sequence[str]) -> list[tuple[Arm, Episode]]:
+        """The done arms of some providers, in a fixed order."""
+        config = self._bench.run.config.explore
+        found = []
+        for name in names:
+            for mode in config.in_modes:
+                for repeat in range(config.repeats):
+                    key = one.content_key(name)
+                    episode = episode_of(self._episodes, STAGE, one.task.id, key, mode, repeat)
+                    if episode is not None and episode.status == "done":
+                        found.append((Arm(provider=name, in_mode=mode, repeat=repeat), episode))
+        return found
+
+    def _draw(self, *parts: str) -> random.Random:
+        return random.Random(content_hash(self._bench.run.config.seed, *parts))
+
+
+async def run_arms(run: Run, split: str) -> RoutingTable:
+    """The routing table of a split over the final bank: every provider and none, nothing stored or applied."""
+    return await _arms(run, split, shuffled=False)
+
+
+async def run_arms_shuffled(run: Run, split: str) -> RoutingTable:
+    """The control: each task gets what the providers served for a task of another family (seeded permutation)."""
+    await run_arms(run, split)
+    return await _arms(run, split, shuffled=True)
+
+
+async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
+    facts, config = run.facts, run.config
+    name = f"{split}_shuffled" if shuffled else split
+    settings = content_hash(getattr(config.suite, split), config.evaluate.repeats, config.evaluate.in_mode)
+    if facts.mark(f"arms/{name}") == settings and run.table(name).exists():
+        return RoutingTable.load(run.table(name))
+    if not facts.mark(STAGE):
+        raise ConfigError(f"the {split} arms need the final bank: run `memroute explore` with this config first")
+    modes: tuple[InMode, ...] = (config.evaluate.in_mode,)
+    async with Workbench(run) as bench:
+        tasks = bench.tasks(Split(split))
+        if not tasks:
+            raise ConfigError(f"suite.{split} is 0: there is no task to evaluate on; set it to 1 or more")
+        prepared = await prepare(bench, f"arms/{split}", tasks)
+        if shuffled:
+            prepared = shuffle(prepared, config.seed)
+        stage = f"arms/{name}"
+        runner = ArmRunner(bench, stage, config.agent.max_steps, keep_trajectories=False)
+        units = units_of(prepared, [NONE, *bench.providers], modes, config.evaluate.repeats)
+        await runner.run(units, f"{name} arms")
+        episodes = facts.episodes(stage, bodies=False)
+        table = build_table(bench, stage, prepared, episodes, modes, config.evaluate.repeats)
+    table.save(run.table(name))
+    facts.set_mark(f"arms/{name}", settings)
+    print(f"{name} arms: {len(tasks)} tasks, {runner.progress.line()}", file=sys.stderr)
+    return table
+
+
+def shuffle(prepared: Sequence[Prepared], seed: int) -> list[Prepared]:
+    """Give each task the probe of a task of another family; where families do not suffice, of another task."""
+    families = [one.task.family for one in prepared]
+    donors = list(range(len(prepared)))
+    random.Random(content_hash("shuffle", seed)).shuffle(donors)
+    for other_family in (True, False):
+        for place in range(len(donors)):
+            if not _fits(families, place, donors[place], other_family):
+                _swap(families, donors, place, other_family)
+    return [
+        Prepared(one.task, one.query, _given(one.task.id, prepared[donor].probe))
+        for one, donor in zip(prepared, donors, strict=True)
+    ]
+
+
+def _fits(families: Sequence[str], place: int, donor: int, other_family: bool) -> bool:
+    return families[place] != families[donor] if other_family else place != donor
+
+
+def _swap(families: Sequence[str], donors: list[int], place: int, other_family: bool) -> None:
+    """Exchange a donor that does not fit with the first one such that both then do."""
+    for other in range(len(donors)):
+        if _fits(families, place, donors[other], other_family) and _fits(families, other, donors[place], other_family):
+            donors[place], donors[other] = donors[other], donors[place]
+            return
+
+
+def _given(task_id: str, probe: Probe) -> Probe:
+    return probe.model_copy(update={"task_id": task_id})

@@ -1,0 +1,107 @@
+"""Routing tables from the facts of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from router.decisions import NONE, Arm, InMode
+from router.table import Cell, RoutingTable, TableRow
+from synth.arms import episode_of
+from synth.episode import Prepared
+from synth.facts import Episode, EpisodeKey
+from synth.workbench import Workbench
+
+
+def build_table(
+    bench: Workbench,
+    stage: str,
+    prepared: Sequence[Prepared],
+    episodes: Mapping[EpisodeKey, Episode],
+    modes: Sequence[InMode],
+    repeats: int,
+) -> RoutingTable:
+    """Tasks x arms of one stage; embeddings of questions and previews are rounded to 5 decimals."""
+    vectors = _preview_vectors(bench, prepared)
+    rows = []
+    for one in prepared:
+        previews = one.probe.previews
+        rows.append(
+            TableRow(
+                task_id=one.task.id,
+                question=one.task.question,
+                family=one.task.family,
+                previews=previews,
+                embedding=_rounded(one.query.embedding),
+                preview_embeddings=tuple(vectors[preview.text] for preview in previews),
+                cells=_cells(stage, one, [NONE, *bench.providers], episodes, modes, repeats),
+            )
+        )
+    return RoutingTable(
+        suite=bench.suite.name,
+        split=prepared[0].task.split.value if prepared else stage,
+        providers=tuple(bench.providers),
+        rows=tuple(rows),
+    )
+
+
+def changed_by_in_mode(table: RoutingTable) -> tuple[int, int]:
+    """Task-provider pairs (none included) whose outcome differs with and without working memory, and all pairs."""
+    changed = pairs = 0
+    for row in table.rows:
+        for provider in (NONE, *table.providers):
+            by_mode: dict[str, list[float]] = {"query": [], "no_op": []}
+            for cell in row.cells:
+                if cell.arm.provider == provider and cell.correct is not None:
+                    by_mode[cell.arm.in_mode].append(cell.correct)
+            if by_mode["query"] and by_mode["no_op"]:
+                pairs += 1
+                changed += sorted(by_mode["query"]) != sorted(by_mode["no_op"])
+    return changed, pairs
+
+
+def _cells(
+    stage: str,
+    one: Prepared,
+    arms: Sequence[str],
+    episodes: Mapping[EpisodeKey, Episode],
+    modes: Sequence[InMode],
+    repeats: int,
+) -> tuple[Cell, ...]:
+    cells = []
+    for provider in arms:
+        for mode in modes:
+            for repeat in range(repeats):
+                arm = Arm(provider=provider, in_mode=mode, repeat=repeat)
+                episode = episode_of(episodes, stage, one.task.id, one.content_key(provider), mode, repeat)
+                cells.append(_cell(arm, episode, empty=one.retrieval(provider).empty))
+    return tuple(cells)
+
+
+def _cell(arm: Arm, episode: Episode | None, *, empty: bool) -> Cell:
+    if episode is None or episode.status != "done":
+        return Cell(arm=arm, correct=None, empty=empty)
+    correct = episode.outcome.correct
+    return Cell(
+        arm=arm,
+        correct=None if correct is None else float(correct),
+        steps=episode.steps,
+        injected=episode.injected,
+        begin_chars=episode.begin_chars,
+        empty=empty,
+        seconds=round(episode.seconds, 3),
+    )
+
+
+def _preview_vectors(bench: Workbench, prepared: Sequence[Prepared]) -> dict[str, tuple[float, ...]]:
+    """The encoding of every preview text; zeros for the empty one."""
+    texts = sorted({preview.text for one in prepared for preview in one.probe.previews} - {""})
+    vectors = {"": _rounded(np.zeros(bench.encoder.dimension))}
+    if texts:
+        vectors.update({text: _rounded(row) for text, row in zip(texts, bench.encoder.encode(texts), strict=True)})
+    return vectors
+
+
+def _rounded(vector: np.ndarray) -> tuple[float, ...]:
+    return tuple(round(float(value), 5) for value in vector)

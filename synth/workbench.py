@@ -1,0 +1,100 @@
+"""What the stages that run episodes share: suite, agent, encoder, bank and providers of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from providers.bank import MemoryBank
+from providers.base import MemoryProvider, ProviderCard
+from providers.embedder import load_encoder
+from providers.registry import load_provider, provider_cards
+from providers.skills import SkillRunner
+from providers.types import Record, Split, Task
+from synth.plugins import load_agent, load_distiller, load_suite
+from synth.runs import Run
+
+_STAGES = "memroute_stages"
+"""The space whose counters say which batches a bank file has taken in."""
+
+
+class Workbench:
+    """An async context manager: inside it the suite's servers run and the bank is open.
+
+    The bank is frozen but for `take_in`, which changes a copy and puts it in the bank's place whole.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        config = run.config
+        self.suite = load_suite(config.suite.name, config.seed, config.suite.options)
+        self.agent = load_agent(config.agent.name, config.agent.options)
+        self.distiller = load_distiller(config.distiller)
+        self.encoder = load_encoder(config.encoder.name, config.encoder.options, run.cache)
+        self.skill_runner = SkillRunner()
+        self.bank = MemoryBank.open(run.bank, self.encoder)
+        self.providers = self._providers_over(self.bank)
+
+    @property
+    def cards(self) -> tuple[ProviderCard, ...]:
+        return tuple(provider.card for provider in self.providers.values())
+
+    async def __aenter__(self) -> Self:
+        await self.suite.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.run.facts.flush()
+        self.bank.close()
+        self.skill_runner.close()
+        await self.suite.__aexit__(kind, error, trace)
+
+    def tasks(self, split: Split) -> list[Task]:
+        """The run's tasks of a split: as many as the config says, in the suite's order."""
+        return self.suite.tasks(split, getattr(self.run.config.suite, split.value))
+
+    def has_taken_in(self, label: str) -> bool:
+        """Whether the bank file contains the batch `label`."""
+        return self.bank.space(_STAGES).counter(label) > 0
+
+    async def take_in(self, label: str, change: Callable[[Mapping[str, MemoryProvider]], Awaitable[None]]) -> None:
+        """Apply `change` to a copy of the bank, note `label` in it, and replace the bank by it: all or nothing."""
+        following = self.run.bank.with_name("bank.next.sqlite")
+        _remove(following)
+        bank = self.bank.fork(following)
+        try:
+            await change(self._providers_over(bank))
+            bank.space(_STAGES).set_counter(label, 1)
+        finally:
+            bank.close()
+        self.run.facts.settle()
+        self.bank.close()
+        following.replace(self.run.bank)
+        self.bank = MemoryBank.open(self.run.bank, self.encoder)
+        self.providers = self._providers_over(self.bank)
+
+    def record(self, provider: str, record_id: str) -> Record | None:
+        """A stored record of a provider, None where the id names none."""
+        return self.bank.space(provider).get(record_id)
+
+    def record_counts(self) -> dict[str, int]:
+        """Stored records per provider."""
+        return {name: len(self.bank.space(name).records()) for name in self.providers}
+
+    def _providers_over(self, bank: MemoryBank) -> dict[str, MemoryProvider]:
+        names = self.run.config.providers
+        return {
+            card.name: load_provider(name, bank.space(card.name), self.distiller)
+            for name, card in zip(names, provider_cards(names), strict=True)
+        }
+
+
+def _remove(database: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            database.with_name(database.name + suffix).unlink()
