@@ -10,6 +10,9 @@ from router.context import BeginContext, EndContext, InContext
 NONE = "none"
 """The name of the arm that injects nothing."""
 
+SHORT_TERM = "short_term_memory"
+"""The name of the working memory in injections, prompts and In answers."""
+
 InMode = Literal["query", "no_op"]
 
 

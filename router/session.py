@@ -30,13 +30,11 @@ from providers.types import (
     Trajectory,
 )
 from router.context import BeginContext, EndContext, InContext
-from router.decisions import BeginDecision, EndDecision, InDecision, Policy
+from router.decisions import SHORT_TERM, BeginDecision, EndDecision, InDecision, Policy
+from router.guide import shorten
 
 if TYPE_CHECKING:
     from providers.skills import SkillRunner
-
-SHORT_TERM = "short_term_memory"
-"""The name of the working memory in injections, prompts and In labels."""
 
 PREVIEW_LIMIT = 200
 RECENT_STEPS = 3
@@ -253,12 +251,12 @@ def summarise(trajectory: Trajectory) -> str:
     errors = sum(step.error is not None for step in trajectory.steps)
     pages = list(dict.fromkeys(step.lineage.source for step in trajectory.steps if step.lineage is not None))
     lines = [
-        f"Question: {_cut(trajectory.question, 200)}",
+        f"Question: {shorten(trajectory.question, 200)}",
         f"Steps: {len(trajectory.steps)} ({', '.join(f'{tool} {count}' for tool, count in tools.most_common())})",
         f"Errors: {errors}",
-        f"Pages: {len(pages)}, last {_cut(', '.join(pages[-2:]), 100)}" if pages else "Pages: 0",
-        f"Answer: {_cut(trajectory.answer or '(none)', 80)}",
-        f"Signs: {_cut('; '.join(dict.fromkeys(trajectory.status)) or '(none)', 120)}",
+        f"Pages: {len(pages)}, last {shorten(', '.join(pages[-2:]), 100)}" if pages else "Pages: 0",
+        f"Answer: {shorten(trajectory.answer or '(none)', 80)}",
+        f"Signs: {shorten('; '.join(dict.fromkeys(trajectory.status)) or '(none)', 120)}",
     ]
     return "\n".join(lines)[:SUMMARY_LIMIT]
 
@@ -272,8 +270,3 @@ def _seen(step: Step) -> Step:
         observation=step.observation[:OBSERVATION_LIMIT],
         error=step.error,
     )
-
-
-def _cut(text: str, limit: int) -> str:
-    collapsed = " ".join(text.split())
-    return collapsed if len(collapsed) <= limit else collapsed[: limit - 1] + "…"

@@ -9,9 +9,9 @@ from providers.errors import AgentError, ConfigError, ProviderError
 from providers.tools import ToolResult
 from providers.types import Effect, Outcome, Preview, Retrieval, SkillSpec
 from router.context import EndContext, InContext
-from router.decisions import Arm, BeginDecision
+from router.decisions import SHORT_TERM, Arm, BeginDecision
 from router.policies.fixed import Forced
-from router.session import SHORT_TERM, MemorySession, apply_ending, probe_all, summarise
+from router.session import MemorySession, apply_ending, probe_all, summarise
 
 SKILL = SkillSpec(name="area", code_id="c1")
 

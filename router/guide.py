@@ -1,0 +1,27 @@
+"""The provider guide: what prompts say about a provider, made from its card alone (MemAgent Table 11)."""
+
+from __future__ import annotations
+
+from providers.base import Gate, ProviderCard
+
+GATE_WORDS: dict[Gate, str] = {"all": "any outcome", "success": "correct only"}
+
+
+def begin_line(card: ProviderCard) -> str:
+    """What the provider stores and how it retrieves."""
+    return f"{card.name}: {card.stores}; {card.retrieves}"
+
+
+def end_line(card: ProviderCard) -> str:
+    """What the provider stores, and for which outcomes."""
+    return f"{card.name}: {card.stores} [{GATE_WORDS[card.gate]}]"
+
+
+def shorten(text: str, limit: int | None = None) -> str:
+    """`text` on one line with single spaces; over `limit` characters it is cut, at a word where one ends nearby."""
+    line = " ".join(text.split())
+    if limit is None or len(line) <= limit:
+        return line
+    kept = line[: limit - 3]
+    at_word = kept.rfind(" ")
+    return (kept[:at_word] if at_word > limit // 2 else kept).rstrip() + "..."
