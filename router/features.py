@@ -1,0 +1,135 @@
+"""What the heads see of a task: its question and every provider's preview as numbers, alike in training and inference.
+
+Only what is known before the task starts goes in: no outcome, no family, no retrieval score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from providers.embedder import Encoder
+from providers.lexical import tokenise
+from providers.types import Flow
+from router.context import BeginContext
+from router.table import TableRow
+
+PREVIEW_LENGTH = 200
+"""Characters that a preview has at most; lengths are given as shares of it."""
+
+PER_PROVIDER = ("overlap", "cosine", "length", "empty", "lead")
+"""Features of one provider, in the order of a task's vector."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One task as a router sees it. Embeddings are unit vectors rounded to 5 decimals; an empty preview has zeros."""
+
+    question: str
+    embedding: np.ndarray
+    previews: tuple[str, ...]
+    """In the order of the providers."""
+    preview_embeddings: np.ndarray
+
+    @classmethod
+    def of_row(cls, row: TableRow) -> Self:
+        return cls(
+            question=row.question,
+            embedding=np.asarray(row.embedding, dtype=np.float64),
+            previews=tuple(preview.text for preview in row.previews),
+            preview_embeddings=np.asarray(row.preview_embeddings, dtype=np.float64),
+        )
+
+    @classmethod
+    def of_context(cls, context: BeginContext, encoder: Encoder) -> Self:
+        """The same numbers as `of_row` gives for the row that the context was recorded in."""
+        texts = [preview.text for preview in context.previews]
+        known = context.embedding if context.embedding is not None else encoder.encode([context.question])[0]
+        vectors = np.zeros((len(texts), len(known)))
+        shown = [place for place, text in enumerate(texts) if text]
+        if shown:
+            vectors[shown] = encoder.encode([texts[place] for place in shown])
+        return cls(
+            question=context.question,
+            embedding=_rounded(known),
+            previews=tuple(texts),
+            preview_embeddings=np.stack([_rounded(vector) for vector in vectors]),
+        )
+
+
+def word_overlap(question: str, preview: str) -> float:
+    """Share of the question's index terms that the preview holds, 0 to 1."""
+    asked = set(tokenise(question))
+    return len(asked & set(tokenise(preview))) / len(asked) if asked else 0.0
+
+
+class FeatureMap(Flow):
+    """Evidence -> standardised vectors; fitted once on the exploration tasks.
+
+    A vector holds the question's principal components, then `PER_PROVIDER` for every provider, so that a head also
+    sees what the other providers would show.
+    """
+
+    providers: tuple[str, ...]
+    mean: tuple[float, ...]
+    components: tuple[tuple[float, ...], ...]
+    """Rows are principal directions of the question embeddings."""
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, providers: Sequence[str], tasks: Sequence[Evidence], dimensions: int) -> Self:
+        """Principal components and standardisation over `tasks`; fewer components where there are fewer tasks."""
+        embeddings = np.stack([task.embedding for task in tasks])
+        mean = embeddings.mean(axis=0)
+        _, _, directions = np.linalg.svd(embeddings - mean, full_matrices=False)
+        components = directions[:dimensions]
+        largest = np.abs(components).argmax(axis=1)
+        components = components * np.sign(components[np.arange(len(components)), largest])[:, None]
+        raw = _raw(tasks, mean, components)
+        spread = raw.std(axis=0)
+        return cls(
+            providers=tuple(providers),
+            mean=tuple(mean.tolist()),
+            components=tuple(map(tuple, components.tolist())),
+            center=tuple(raw.mean(axis=0).tolist()),
+            scale=tuple(np.where(spread > 1e-9, spread, 1.0).tolist()),
+        )
+
+    def __call__(self, tasks: Sequence[Evidence]) -> np.ndarray:
+        """Shape (tasks, features), float64."""
+        raw = _raw(tasks, np.asarray(self.mean), np.asarray(self.components))
+        return np.asarray((raw - np.asarray(self.center)) / np.asarray(self.scale))
+
+
+def nonempty(tasks: Sequence[Evidence]) -> np.ndarray:
+    """Which previews have text; shape (tasks, providers), bool."""
+    return np.asarray([[bool(text) for text in task.previews] for task in tasks])
+
+
+def _rounded(vector: np.ndarray) -> np.ndarray:
+    return np.asarray([round(float(value), 5) for value in vector])
+
+
+def _raw(tasks: Sequence[Evidence], mean: np.ndarray, components: np.ndarray) -> np.ndarray:
+    return np.stack(
+        [np.concatenate([components @ (task.embedding - mean), _preview_features(task).ravel()]) for task in tasks]
+    )
+
+
+def _preview_features(task: Evidence) -> np.ndarray:
+    """Shape (providers, len(PER_PROVIDER)). `lead`: by how much a preview's overlap exceeds the best other one's."""
+    overlaps = np.asarray([word_overlap(task.question, text) for text in task.previews])
+    leads = [overlap - max(np.delete(overlaps, place), default=0.0) for place, overlap in enumerate(overlaps)]
+    return np.column_stack(
+        [
+            overlaps,
+            task.preview_embeddings @ task.embedding,
+            [min(len(text) / PREVIEW_LENGTH, 1.0) for text in task.previews],
+            [float(not text) for text in task.previews],
+            leads,
+        ]
+    )
