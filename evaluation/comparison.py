@@ -1,0 +1,327 @@
+"""From decisions and outcomes to an `Evaluation`: pure, no model, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from evaluation import metrics
+from evaluation.metrics import Columns, Outcomes, mean_or_none, taken
+from evaluation.result import Comparison, Decisions, Evaluation, FamilyCell, Kind, PolicyResult, ShuffledArm
+from evaluation.statistics import Bootstrap, Estimate, Values, benjamini_hochberg, entropy_bits, holm, sign_flip_p
+from providers.base import ProviderCard
+from router.decisions import NONE
+from router.table import RoutingTable
+
+ROUTERS = ("trained", "heads", "average")
+"""Policies trained on the exploration's outcomes; the recommended one is among them."""
+ORACLE, ORACLE_CROSSFIT = "oracle", "oracle_crossfit"
+COLLAPSE = 0.9
+"""A policy that sends more than this share of tasks to one arm is warned about."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one policy picked: columns per policy seed, and the per-task mean of what they achieved."""
+
+    columns: tuple[Columns, ...]
+    values: Values
+    fallbacks: int = 0
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that an evaluation is computed from."""
+
+    run: str
+    seed: int
+    table: RoutingTable
+    explore: RoutingTable
+    cards: tuple[ProviderCard, ...]
+    decisions: Mapping[str, Decisions]
+    resamples: int
+    repeats: int
+    shuffled: RoutingTable | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    in_mode_changes: float | None = None
+    recommended_on_dev: str | None = None
+    """What the dev evaluation recommended; used on every other split."""
+
+
+def kind_of(policy: str, providers: Sequence[str]) -> Kind:
+    """Which group of the table a policy stands in."""
+    if policy in (ORACLE, ORACLE_CROSSFIT):
+        return "bound"
+    if policy in ROUTERS:
+        return "router"
+    if policy in providers:
+        return "single"
+    return "baseline" if policy in (NONE, "random") else "simple"
+
+
+class _Judge:
+    """The tables of one split with what every policy is held against."""
+
+    def __init__(self, material: Material) -> None:
+        self.material = material
+        self.outcomes = Outcomes.of(material.table)
+        self.best_single = metrics.best_provider(Outcomes.of(material.explore))
+        self.bootstrap = Bootstrap(len(material.table.rows), material.resamples, material.seed)
+        self.none = self.outcomes.arm(NONE)
+        self.best = self.outcomes.arm(self.best_single) if self.best_single else np.full_like(self.none, np.nan)
+        columns = metrics.oracle_columns(self.outcomes.correct)
+        self.oracle = Choice((columns,), taken(self.outcomes.correct, columns))
+        crossed = metrics.cross_fit(self.outcomes)
+        self.crossfit = Choice(crossed.columns, crossed.values) if crossed else None
+        self.choices = {name: self._choice(name, made) for name, made in material.decisions.items()}
+        self.choices[ORACLE] = self.oracle
+        if self.crossfit:
+            self.choices[ORACLE_CROSSFIT] = self.crossfit
+
+    def _choice(self, name: str, made: Decisions) -> Choice:
+        columns = tuple(self.outcomes.columns(picks, name) for picks in made.arms)
+        values = metrics.average([taken(self.outcomes.correct, picks) for picks in columns])
+        return Choice(columns, values, made.fallbacks)
+
+    def p_value(self, values: Values, baseline: Values) -> float | None:
+        return sign_flip_p(values, baseline, resamples=self.material.resamples, seed=self.material.seed)
+
+    def shares(self, choice: Choice, chosen: np.ndarray | None = None) -> dict[str, float]:
+        """Share of tasks (all, or those in the mask) that went to each arm."""
+        picks = np.concatenate([columns if chosen is None else columns[chosen] for columns in choice.columns])
+        counts = np.bincount(picks, minlength=len(self.outcomes.arms))
+        return {arm: float(count) / max(len(picks), 1) for arm, count in zip(self.outcomes.arms, counts, strict=True)}
+
+    def result(self, name: str) -> PolicyResult:
+        choice, outcomes = self.choices[name], self.outcomes
+        estimate = self.bootstrap.estimate(choice.values)
+        delta = self.bootstrap.difference(choice.values, self.best)
+        accuracy, ci_low, ci_high = _spread(estimate)
+        difference, delta_low, delta_high = _spread(delta)
+        shares = self.shares(choice)
+        families = np.array(outcomes.families)
+        crossfit = self.crossfit.values if self.crossfit else np.full_like(self.none, np.nan)
+        return PolicyResult(
+            kind=kind_of(name, self.material.table.providers),
+            accuracy=accuracy,
+            ci_low=ci_low,
+            ci_high=ci_high,
+            n=estimate.n if estimate else 0,
+            unscored=len(outcomes.task_ids) - (estimate.n if estimate else 0),
+            delta_vs_best_single=difference,
+            delta_ci_low=delta_low,
+            delta_ci_high=delta_high,
+            delta_n=delta.n if delta else 0,
+            regret=mean_or_none(self.oracle.values - choice.values),
+            headroom_captured=metrics.covered(choice.values, self.none, crossfit),
+            headroom_captured_plain=metrics.covered(choice.values, self.none, self.oracle.values),
+            headroom_over_best=metrics.covered(choice.values, self.best, crossfit),
+            steps=mean_or_none(metrics.average([taken(outcomes.steps, c) for c in choice.columns])),
+            injected_chars=mean_or_none(metrics.average([taken(outcomes.injected, c) for c in choice.columns])),
+            shares=shares,
+            shares_by_family={
+                family: self.shares(choice, families == family) for family in metrics.family_names(outcomes)
+            },
+            entropy=entropy_bits(list(shares.values())),
+            by_family=metrics.by_family(outcomes, choice.values),
+            fallbacks=choice.fallbacks,
+            seeds=1 if name == ORACLE_CROSSFIT else len(choice.columns),
+        )
+
+
+def compare(material: Material) -> Evaluation:
+    """All figures of one split."""
+    judge = _Judge(material)
+    outcomes = judge.outcomes
+    policies = _with_holm(judge, {name: judge.result(name) for name in judge.choices})
+    routers = {name: policies[name] for name in ROUTERS if name in policies}
+    hindsight = metrics.best_provider(outcomes)
+    luck = metrics.best_of_k_none(outcomes)
+    split = material.table.split
+    recommended = _best(routers) if split == "dev" else material.recommended_on_dev
+    family_cells = _family_cells(judge)
+    shuffled = _shuffled(judge)
+    return Evaluation(
+        run=material.run,
+        suite=material.table.suite,
+        split=split,
+        seed=material.seed,
+        n=len(outcomes.task_ids),
+        repeats=material.repeats,
+        providers=material.table.providers,
+        titles={card.name: card.title for card in material.cards},
+        families={family: outcomes.families.count(family) for family in metrics.family_names(outcomes)},
+        policies=policies,
+        missing=dict(material.missing),
+        best_single=judge.best_single,
+        best_single_accuracy=mean_or_none(judge.best),
+        best_single_hindsight=hindsight,
+        best_single_hindsight_accuracy=mean_or_none(outcomes.arm(hindsight)) if hindsight else None,
+        oracle=mean_or_none(judge.oracle.values),
+        oracle_crossfit=mean_or_none(judge.crossfit.values) if judge.crossfit else None,
+        best_of_k_none=mean_or_none(luck[1]) if luck else None,
+        best_of_k=luck[0] if luck else None,
+        recommended=recommended,
+        headroom_captured={name: result.headroom_captured for name, result in routers.items()},
+        headroom_captured_plain={name: result.headroom_captured_plain for name, result in routers.items()},
+        headroom_over_best={name: result.headroom_over_best for name, result in routers.items()},
+        shuffled_loss_share=_loss_share(shuffled.get(judge.best_single or "")),
+        shuffled=shuffled,
+        provider_by_family=family_cells,
+        best_in_family=_best_in_family(family_cells, material.table.providers),
+        unique_solves=metrics.unique_solves(outcomes),
+        coverage=metrics.coverage(outcomes),
+        comparisons=_comparisons(judge, policies),
+        in_mode_changes=material.in_mode_changes,
+        warnings=_warnings(judge, policies, recommended),
+        notes=_notes(judge, policies, recommended),
+    )
+
+
+def _spread(estimate: Estimate | None) -> tuple[float | None, float | None, float | None]:
+    return (estimate.mean, estimate.low, estimate.high) if estimate else (None, None, None)
+
+
+def _best(results: Mapping[str, PolicyResult]) -> str | None:
+    scored = [name for name, result in results.items() if result.accuracy is not None]
+    return max(scored, key=lambda name: results[name].accuracy or 0.0) if scored else None
+
+
+def _with_holm(judge: _Judge, policies: dict[str, PolicyResult]) -> dict[str, PolicyResult]:
+    """Adjust the p of every policy that chooses, against the best single provider, for their number."""
+    p_values = {}
+    for name, result in policies.items():
+        p = judge.p_value(judge.choices[name].values, judge.best) if result.kind in ("simple", "router") else None
+        if p is not None:
+            p_values[name] = p
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    return {name: result.model_copy(update={"p_holm": adjusted.get(name)}) for name, result in policies.items()}
+
+
+def _family_cells(judge: _Judge) -> dict[str, dict[str, FamilyCell]]:
+    outcomes, families = judge.outcomes, np.array(judge.outcomes.families)
+    cells: dict[str, dict[str, FamilyCell]] = {}
+    p_values: dict[tuple[str, str], float] = {}
+    for arm in outcomes.arms:
+        cells[arm] = {}
+        for family in metrics.family_names(outcomes):
+            values, none = outcomes.arm(arm)[families == family], judge.none[families == family]
+            p = judge.p_value(values, none) if arm != NONE else None
+            if p is not None:
+                p_values[arm, family] = p
+            cells[arm][family] = FamilyCell(
+                accuracy=mean_or_none(values),
+                n=int((~np.isnan(values)).sum()),
+                gain=mean_or_none(values - none),
+                q=None,
+            )
+    for (arm, family), q in zip(p_values, benjamini_hochberg(list(p_values.values())), strict=True):
+        cells[arm][family] = cells[arm][family].model_copy(update={"q": q})
+    return cells
+
+
+def _best_in_family(
+    cells: Mapping[str, Mapping[str, FamilyCell]], providers: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    best = {}
+    for family in cells[NONE]:
+        scored = {name: value for name in providers if (value := cells[name][family].accuracy) is not None}
+        best[family] = tuple(name for name, value in scored.items() if value == max(scored.values()))
+    return best
+
+
+def _shuffled(judge: _Judge) -> dict[str, ShuffledArm]:
+    """Gain over none of each provider with its own text and with another family's, on the tasks scored in all four."""
+    table = judge.material.shuffled
+    if table is None:
+        return {}
+    control = Outcomes.of(table)
+    place = {task_id: index for index, task_id in enumerate(control.task_ids)}
+    order = [place[task_id] for task_id in judge.outcomes.task_ids]
+    floor = control.arm(NONE)[order]
+    found = {}
+    for provider in judge.material.table.providers:
+        gain, other = judge.outcomes.arm(provider) - judge.none, control.arm(provider)[order] - floor
+        scored = ~np.isnan(gain + other)
+        found[provider] = ShuffledArm(
+            gain=mean_or_none(gain[scored]), gain_shuffled=mean_or_none(other[scored]), n=int(scored.sum())
+        )
+    return found
+
+
+def _loss_share(arm: ShuffledArm | None) -> float | None:
+    if arm is None or arm.gain is None or arm.gain_shuffled is None or arm.gain <= 0:
+        return None
+    return 1 - arm.gain_shuffled / arm.gain
+
+
+def _comparisons(judge: _Judge, policies: Mapping[str, PolicyResult]) -> tuple[Comparison, ...]:
+    against = [name for name, result in policies.items() if result.kind in ("baseline", "simple")]
+    if judge.best_single is not None and judge.best_single in policies:
+        against.insert(0, judge.best_single)
+    found = []
+    for router in ROUTERS:
+        for other in against if router in policies else []:
+            estimate = judge.bootstrap.difference(judge.choices[router].values, judge.choices[other].values)
+            if estimate is not None:
+                found.append(
+                    Comparison(
+                        policy=router,
+                        against=other,
+                        delta=estimate.mean,
+                        ci_low=estimate.low,
+                        ci_high=estimate.high,
+                        n=estimate.n,
+                    )
+                )
+    return tuple(found)
+
+
+def _warnings(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str | None) -> tuple[str, ...]:
+    found = []
+    for name, result in policies.items():
+        arm, share = max(result.shares.items(), key=lambda item: item[1])
+        if result.kind in ("simple", "router") and share > COLLAPSE:
+            found.append(f"{name} sends {share:.0%} of the tasks to {arm}: it hardly chooses.")
+    unscored = int(np.isnan(judge.outcomes.correct).sum())
+    if unscored:
+        found.append(
+            f"{unscored} of {judge.outcomes.correct.size} task-arm pairs are unscored: neither right nor wrong."
+        )
+    if recommended is not None and recommended in policies:
+        found += _without_margin(judge, policies, recommended)
+    found += [f"{name} was not evaluated: {reason}" for name, reason in judge.material.missing.items()]
+    return tuple(found)
+
+
+def _without_margin(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str) -> list[str]:
+    """Say so where the recommended router has no margin over a rule that needs no training, or over one provider."""
+    simple = {name: result for name, result in policies.items() if result.kind == "simple"}
+    rivals = [name for name in (_best(simple), judge.best_single) if name is not None and name in policies]
+    found = []
+    for rival in dict.fromkeys(rivals):
+        estimate = judge.bootstrap.difference(judge.choices[recommended].values, judge.choices[rival].values)
+        if estimate is not None and estimate.low <= 0:
+            found.append(f"{recommended} has no margin over {rival} that the 95 % interval carries.")
+    return found
+
+
+def _notes(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str | None) -> tuple[str, ...]:
+    material = judge.material
+    notes = [
+        f"Intervals: 95 %, paired bootstrap over tasks, {material.resamples} resamples.",
+        f"An arm's outcome on a task is the mean of its {material.repeats} repeats (another agent seed each).",
+        "Begin decisions are replayed on the routing table, which is exact for Begin alone.",
+        "best_single was chosen on the exploration table, best_single_hindsight on this split.",
+    ]
+    if "random" in policies:
+        notes.append(f"random is the mean of {policies['random'].seeds} policy seeds.")
+    if ORACLE_CROSSFIT not in policies:
+        notes.append("There is no cross-fitted oracle and no headroom against it: it needs two repeats or more.")
+    if recommended is not None:
+        notes.append("recommended was chosen on dev, so its dev accuracy is the best of several.")
+    elif material.table.split != "dev":
+        notes.append("recommended is chosen on dev: run `memroute evaluate` on dev first.")
+    return tuple(notes)

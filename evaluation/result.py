@@ -1,0 +1,186 @@
+"""What an evaluation found: one object, saved as JSON and printed by `memroute evaluate --json`.
+
+Accuracies, shares and differences are fractions of 1; `steps` are tool calls and `injected_chars` characters, means per
+task.
+A figure is None where nothing was scored or where it is not defined, never 0.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from providers.types import SCHEMA_VERSION, Flow
+
+Kind = Literal["baseline", "single", "simple", "router", "bound"]
+"""`baseline`: none and random; `single`: one provider always; `simple`: rules, counts and frozen models; `router`:
+trained; `bound`: uses the outcomes that it is scored on."""
+
+
+class PolicyResult(Flow):
+    """One policy on the tasks of the split."""
+
+    kind: Kind
+    way: Literal["replay"] = "replay"
+    accuracy: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int
+    """Tasks scored: the denominator of `accuracy`."""
+    unscored: int
+    delta_vs_best_single: float | None
+    """Paired: over the tasks where both are scored (`delta_n`)."""
+    delta_ci_low: float | None
+    delta_ci_high: float | None
+    delta_n: int
+    p_holm: float | None = None
+    """Sign-flip p of the paired difference, Holm-adjusted over all policies of kind simple and router."""
+    regret: float | None
+    """Plain oracle minus this policy, over the tasks where both are scored; at least 0."""
+    headroom_captured: float | None = None
+    """Of the way from none to the cross-fitted oracle."""
+    headroom_captured_plain: float | None = None
+    """Of the way from none to the plain oracle."""
+    headroom_over_best: float | None = None
+    """Of the way from the best single provider to the cross-fitted oracle; negative where the policy is worse."""
+    steps: float | None
+    injected_chars: float | None
+    shares: dict[str, float]
+    """Share of tasks that went to each arm; sums to 1."""
+    shares_by_family: dict[str, dict[str, float]]
+    entropy: float
+    """Of `shares`, in bits."""
+    by_family: dict[str, float | None]
+    fallbacks: int = 0
+    """Decisions that a counted rule took because a model's answer was illegal."""
+    seeds: int = 1
+    """Policy seeds averaged."""
+
+
+class FamilyCell(Flow):
+    """One arm on one family of tasks."""
+
+    accuracy: float | None
+    n: int
+    gain: float | None
+    """Over none, paired."""
+    q: float | None
+    """Sign-flip p of the gain, Benjamini-Hochberg-adjusted over all cells."""
+
+
+class ShuffledArm(Flow):
+    """One provider with its own retrieved text and with that of a task of another family."""
+
+    gain: float | None
+    """Accuracy over none."""
+    gain_shuffled: float | None
+    n: int
+    """Tasks scored in all four cells."""
+
+
+class Comparison(Flow):
+    """Paired difference `policy` minus `against` over the `n` tasks where both are scored."""
+
+    policy: str
+    against: str
+    delta: float
+    ci_low: float
+    ci_high: float
+    n: int
+
+
+class Evaluation(Flow):
+    """All policies compared on one split."""
+
+    schema_version: int = SCHEMA_VERSION
+    run: str
+    suite: str
+    split: str
+    seed: int
+    n: int
+    """Tasks of the split."""
+    repeats: int
+    """Runs of each arm on each task."""
+    providers: tuple[str, ...]
+    titles: dict[str, str]
+    """The providers' usual names."""
+    families: dict[str, int]
+    """Tasks of each family."""
+    policies: dict[str, PolicyResult]
+    missing: dict[str, str]
+    """Policies that were not evaluated, with the reason and the mend."""
+    best_single: str | None
+    """The provider with the best accuracy on the exploration table: what one would choose without a router."""
+    best_single_accuracy: float | None
+    best_single_hindsight: str | None
+    """The provider with the best accuracy on this split."""
+    best_single_hindsight_accuracy: float | None
+    oracle: float | None
+    """Best arm per task, chosen and scored on the same runs: an upper bound that includes luck."""
+    oracle_crossfit: float | None
+    """Best arm per task, chosen on one half of the repeats and scored on the other."""
+    best_of_k_none: float | None
+    """Best of `best_of_k` runs without memory: what luck alone gives."""
+    best_of_k: int | None
+    recommended: str | None
+    """The better of the trained routers, chosen on dev."""
+    headroom_captured: dict[str, float | None]
+    """Of the trained routers; so are the next two. See PolicyResult for what each is."""
+    headroom_captured_plain: dict[str, float | None]
+    headroom_over_best: dict[str, float | None]
+    shuffled_loss_share: float | None
+    """Share of the best single provider's gain over none that is lost when texts are shuffled across families."""
+    shuffled: dict[str, ShuffledArm]
+    provider_by_family: dict[str, dict[str, FamilyCell]]
+    """Arm, then family; the arm `none` included."""
+    best_in_family: dict[str, tuple[str, ...]]
+    """Providers with the highest accuracy in a family (several where tied)."""
+    unique_solves: dict[str, int]
+    """Tasks that one arm solves and no other."""
+    coverage: tuple[int, ...]
+    """Tasks that exactly 0, 1, 2, ... arms solve; arms are none and the providers."""
+    comparisons: tuple[Comparison, ...] = ()
+    """Each trained router against each baseline and simple router."""
+    in_mode_changes: float | None
+    """Share of task-arm pairs of the exploration whose outcome changes with the In mode."""
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = Field(default=())
+
+    def save(self, path: Path) -> None:
+        """Write as JSON, whole or not at all."""
+        from providers.files import write_atomically
+
+        write_atomically(path, self.model_dump_json(indent=1))
+
+    @classmethod
+    def load(cls, path: Path) -> Evaluation:
+        return cls.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+class Decisions(Flow):
+    """One policy's Begin decisions on a split, kept so that an evaluation that was stopped does not ask again."""
+
+    key: str
+    """Hash of everything that the decisions depend on."""
+    arms: tuple[tuple[str, ...], ...]
+    """Per policy seed, per task in the table's order."""
+    fallbacks: int = 0
+
+
+class DecisionLog(Flow):
+    """The decisions behind an `Evaluation`, for the report and for continuing."""
+
+    task_ids: tuple[str, ...]
+    policies: dict[str, Decisions]
+
+    def save(self, path: Path) -> None:
+        """Write as JSON, whole or not at all."""
+        from providers.files import write_atomically
+
+        write_atomically(path, self.model_dump_json())
+
+    @classmethod
+    def load(cls, path: Path) -> DecisionLog:
+        return cls.model_validate_json(path.read_text(encoding="utf-8"))

@@ -1,0 +1,182 @@
+"""Routing tables made by hand, with ties, gaps and unscored cells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluation import metrics
+from evaluation.metrics import Outcomes, taken
+from providers.errors import ConfigError
+from providers.types import Preview
+from router.decisions import Arm
+from router.table import Cell, RoutingTable, TableRow
+
+Grid = dict[str, list[list[float | None]]]
+"""Arm -> task -> repeat -> correctness."""
+
+
+def table_of(grid: Grid, families: list[str] | None = None, providers: tuple[str, ...] = ("a", "b")) -> RoutingTable:
+    tasks = len(next(iter(grid.values())))
+    rows = []
+    for task in range(tasks):
+        cells = tuple(
+            Cell(arm=Arm(provider=arm, repeat=repeat), correct=value, steps=1.0 + repeat, injected=10.0)
+            for arm, by_task in grid.items()
+            for repeat, value in enumerate(by_task[task])
+        )
+        rows.append(
+            TableRow(
+                task_id=f"t{task}",
+                question="?",
+                family=families[task] if families else "f",
+                previews=tuple(Preview(provider=name) for name in providers),
+                cells=cells,
+            )
+        )
+    return RoutingTable(suite="toy", split="dev", providers=providers, rows=tuple(rows))
+
+
+def test_cells_average_over_repeats_and_skip_what_is_unscored() -> None:
+    outcomes = Outcomes.of(table_of({"none": [[0, 1]], "a": [[1, None]], "b": [[None, None]]}))
+    assert outcomes.arms == ("none", "a", "b")
+    assert outcomes.correct[0, :2].tolist() == [0.5, 1.0]
+    assert math.isnan(outcomes.correct[0, 2])
+    assert outcomes.steps[0, 0] == 1.5
+    assert outcomes.steps[0, 1] == 1.0
+    assert math.isnan(outcomes.steps[0, 2])
+
+
+def test_an_arm_that_did_not_run_is_unscored() -> None:
+    outcomes = Outcomes.of(table_of({"none": [[0, 1]], "a": [[1, 1]]}))
+    assert math.isnan(outcomes.correct[0, 2])
+
+
+def test_an_arm_outside_the_table_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="'c'"):
+        Outcomes.of(table_of({"none": [[1]], "c": [[1]]}))
+    with pytest.raises(ConfigError, match="'ghost'"):
+        Outcomes.of(table_of({"none": [[1]]})).columns(["ghost"], "knn")
+
+
+def test_best_provider_ignores_none_and_takes_the_first_of_a_tie() -> None:
+    outcomes = Outcomes.of(table_of({"none": [[1], [1]], "a": [[1], [0]], "b": [[0], [1]]}))
+    assert metrics.best_provider(outcomes) == "a"
+    gap = Outcomes.of(table_of({"none": [[1], [1]], "a": [[1], [0]], "b": [[None], [1]]}))
+    assert metrics.best_provider(gap) == "b"
+    assert metrics.best_provider(Outcomes.of(table_of({"none": [[1]]}))) is None
+
+
+def test_plain_oracle_takes_the_best_scored_arm_of_each_task() -> None:
+    outcomes = Outcomes.of(table_of({"none": [[0], [0], [None]], "a": [[1], [0], [None]], "b": [[None], [1], [None]]}))
+    values = taken(outcomes.correct, metrics.oracle_columns(outcomes.correct))
+    assert values[:2].tolist() == [1.0, 1.0]
+    assert math.isnan(values[2])
+
+
+def test_oracle_breaks_ties_by_the_better_arm_overall() -> None:
+    outcomes = Outcomes.of(table_of({"none": [[0], [0], [0]], "a": [[1], [0], [0]], "b": [[1], [1], [0]]}))
+    assert metrics.oracle_columns(outcomes.correct).tolist() == [2, 2, 2]
+
+
+def test_cross_fitted_oracle_is_scored_on_the_half_it_did_not_see() -> None:
+    outcomes = Outcomes.of(table_of({"none": [[0, 0], [0, 0]], "a": [[1, 0], [1, 1]], "b": [[0, 1], [0, 0]]}))
+    crossed = metrics.cross_fit(outcomes)
+    assert crossed is not None
+    assert [columns.tolist() for columns in crossed.columns] == [[1, 1], [2, 1]]
+    assert crossed.values.tolist() == [0.0, 1.0]
+
+
+def test_cross_fitted_oracle_needs_two_repeats_and_survives_a_missing_half() -> None:
+    assert metrics.cross_fit(Outcomes.of(table_of({"none": [[1]], "a": [[1]], "b": [[1]]}))) is None
+    crossed = metrics.cross_fit(Outcomes.of(table_of({"none": [[0, 0]], "a": [[1, None]], "b": [[0, 1]]})))
+    assert crossed is not None
+    assert crossed.values.tolist() == [0.0]
+
+
+def test_cross_fitting_removes_luck() -> None:
+    """Twenty arms of pure chance: the plain oracle looks perfect, the cross-fitted one does not."""
+    draw = np.random.default_rng(0)
+    names = tuple(f"p{k}" for k in range(20))
+    grid = {name: draw.integers(0, 2, size=(300, 2)).astype(float).tolist() for name in ("none", *names)}
+    outcomes = Outcomes.of(table_of(grid, providers=names))
+    plain = taken(outcomes.correct, metrics.oracle_columns(outcomes.correct)).mean()
+    crossed = metrics.cross_fit(outcomes)
+    assert crossed is not None
+    assert plain > 0.95
+    assert crossed.values.mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_best_of_k_none_counts_tasks_with_every_draw_scored() -> None:
+    luck = metrics.best_of_k_none(Outcomes.of(table_of({"none": [[0, 1], [0, 0], [1, None]]})))
+    assert luck is not None
+    k, values = luck
+    assert k == 2
+    assert values[:2].tolist() == [1.0, 0.0]
+    assert math.isnan(values[2])
+    assert metrics.best_of_k_none(Outcomes.of(table_of({"none": [[1]]}))) is None
+
+
+def test_coverage_and_unique_solves_use_complete_tasks_only() -> None:
+    outcomes = Outcomes.of(
+        table_of(
+            {
+                "none": [[0, 0], [0, 0], [1, 1], [0, 0], [0, 0]],
+                "a": [[1, 0], [0, 0], [1, 1], [1, 1], [0, 0]],
+                "b": [[0, 0], [0, 0], [1, 0], [None, None], [1, 1]],
+            }
+        )
+    )
+    assert metrics.coverage(outcomes) == (1, 2, 0, 1)
+    assert metrics.unique_solves(outcomes) == {"none": 0, "a": 1, "b": 1}
+
+
+def test_by_family_is_none_where_nothing_is_scored() -> None:
+    outcomes = Outcomes.of(
+        table_of({"none": [[1], [0], [None]], "a": [[1], [1], [1]], "b": [[0], [0], [0]]}, ["x", "x", "y"])
+    )
+    assert metrics.by_family(outcomes, outcomes.arm("none")) == {"x": 0.5, "y": None}
+
+
+def test_covered_uses_the_tasks_scored_everywhere() -> None:
+    nan = math.nan
+    value, floor, ceiling = np.array([1, 0, nan]), np.array([0, 0, 0.0]), np.array([1, 1, 1.0])
+    assert metrics.covered(value, floor, ceiling) == pytest.approx(0.5)
+
+
+scores = st.sampled_from([0.0, 1.0, None])
+grids = st.integers(1, 12).flatmap(
+    lambda tasks: st.fixed_dictionaries(
+        {
+            arm: st.lists(st.lists(scores, min_size=2, max_size=2), min_size=tasks, max_size=tasks)
+            for arm in ("none", "a", "b")
+        }
+    )
+)
+
+
+@given(grids, st.randoms(use_true_random=False))
+def test_no_policy_beats_the_plain_oracle(grid: Grid, draw: object) -> None:
+    """On every task where a policy's arm is scored, the oracle is scored too, and not below it."""
+    outcomes = Outcomes.of(table_of(grid))
+    picks = [draw.choice(outcomes.arms) for _ in outcomes.task_ids]  # type: ignore[attr-defined]
+    values = taken(outcomes.correct, outcomes.columns(picks, "any"))
+    best = taken(outcomes.correct, metrics.oracle_columns(outcomes.correct))
+    scored = ~np.isnan(values)
+    assert not np.isnan(best[scored]).any()
+    assert (best[scored] >= values[scored]).all()
+
+
+@given(grids)
+def test_unscored_is_never_read_as_wrong(grid: Grid) -> None:
+    """Removing unscored cells changes no outcome; scoring them as wrong would."""
+    outcomes = Outcomes.of(table_of(grid))
+    for column, arm in enumerate(("none", "a", "b")):
+        for task, values in enumerate(grid[arm]):
+            scored = [value for value in values if value is not None]
+            seen = outcomes.correct[task, column]
+            assert math.isnan(seen) if not scored else seen == pytest.approx(sum(scored) / len(scored))

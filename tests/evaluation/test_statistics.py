@@ -1,0 +1,111 @@
+"""Intervals, tests and corrections against hand-computed and library results."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from evaluation.statistics import Bootstrap, benjamini_hochberg, entropy_bits, headroom, holm, sign_flip_p
+
+NAN = math.nan
+outcomes = st.lists(st.sampled_from([0.0, 0.5, 1.0, NAN]), min_size=1, max_size=40)
+
+
+def test_unscored_tasks_leave_the_denominator() -> None:
+    estimate = Bootstrap(5, 500, seed=0).estimate(np.array([1.0, NAN, 0.0, NAN, 1.0]))
+    assert estimate is not None
+    assert estimate.n == 3
+    assert estimate.mean == pytest.approx(2 / 3)
+
+
+def test_nothing_scored_gives_no_estimate() -> None:
+    assert Bootstrap(2, 100, seed=0).estimate(np.array([NAN, NAN])) is None
+    assert Bootstrap(0, 100, seed=0).estimate(np.array([])) is None
+
+
+def test_interval_of_a_proportion_agrees_with_the_normal_approximation() -> None:
+    values = np.array([1.0] * 120 + [0.0] * 180)
+    estimate = Bootstrap(300, 10_000, seed=3).estimate(values)
+    assert estimate is not None
+    half = 1.96 * math.sqrt(0.4 * 0.6 / 300)
+    assert estimate.low == pytest.approx(0.4 - half, abs=0.006)
+    assert estimate.high == pytest.approx(0.4 + half, abs=0.006)
+
+
+def test_pairing_makes_the_interval_of_a_difference_narrow() -> None:
+    shared = np.random.default_rng(0).integers(0, 2, 200).astype(float)
+    better = shared.copy()
+    better[np.flatnonzero(shared == 0)[:20]] = 1.0
+    difference = Bootstrap(200, 4_000, seed=1).difference(better, shared)
+    assert difference is not None
+    assert difference.mean == pytest.approx(0.1)
+    assert 0.05 < difference.low < 0.1 < difference.high < 0.15
+
+
+def test_difference_counts_only_tasks_scored_on_both_sides() -> None:
+    difference = Bootstrap(4, 200, seed=0).difference(np.array([1.0, NAN, 1.0, 0.0]), np.array([0.0, 0.0, NAN, 0.0]))
+    assert difference is not None
+    assert (difference.mean, difference.n) == (0.5, 2)
+
+
+def test_same_seed_same_interval_other_seed_another() -> None:
+    values = np.random.default_rng(5).random(50)
+    first, again, other = (Bootstrap(50, 300, seed).estimate(values) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+@given(outcomes)
+def test_interval_holds_the_mean_and_stays_in_range(values: list[float]) -> None:
+    estimate = Bootstrap(len(values), 200, seed=0).estimate(np.array(values))
+    if estimate is not None:
+        assert 0 <= estimate.low <= estimate.high <= 1
+        assert 0 <= estimate.mean <= 1
+        assert estimate.n == sum(not math.isnan(value) for value in values)
+
+
+def test_sign_flip_agrees_with_the_exact_sign_test() -> None:
+    better, worse = np.array([1.0] * 9 + [0.0] * 1 + [1.0] * 5), np.array([0.0] * 9 + [1.0] * 1 + [1.0] * 5)
+    exact = stats.binomtest(9, 10).pvalue
+    assert sign_flip_p(better, worse, resamples=20_000, seed=0) == pytest.approx(exact, abs=0.005)
+
+
+def test_sign_flip_without_any_difference_is_one_and_without_pairs_none() -> None:
+    same = np.array([1.0, 0.0, 1.0])
+    assert sign_flip_p(same, same, resamples=100, seed=0) == 1.0
+    assert sign_flip_p(np.array([NAN]), np.array([1.0]), resamples=100, seed=0) is None
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
+def test_benjamini_hochberg_by_hand() -> None:
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert benjamini_hochberg([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_corrections_keep_order_and_only_raise(p_values: list[float]) -> None:
+    for corrected in (holm(p_values), benjamini_hochberg(p_values)):
+        assert all(raw <= new + 1e-12 and new <= 1 for raw, new in zip(p_values, corrected, strict=True))
+        order = np.argsort(p_values, kind="stable")
+        assert all(np.diff(np.array(corrected)[order]) >= -1e-12)
+
+
+def test_headroom() -> None:
+    assert headroom(0.45, 0.25, 0.65) == pytest.approx(0.5)
+    assert headroom(0.2, 0.25, 0.65) == pytest.approx(-0.125)
+    assert headroom(0.5, 0.5, 0.5) is None
+    assert headroom(None, 0.1, 0.5) is None
+
+
+def test_entropy() -> None:
+    assert entropy_bits([1.0, 0.0]) == 0
+    assert entropy_bits([0.25] * 4) == pytest.approx(2)
