@@ -161,14 +161,14 @@ class MarksCodec:
 
     name: Literal["marks"] = "marks"
 
-    GUIDE, TASK, SHORT_TASK, PREVIEW, CALL, CALLS, SUMMARY, STORES = 72, 180, 100, 60, 80, 3, 300, 60
+    GUIDE, TASK, SHORT_TASK, PREVIEW, CALL, CALLS, SUMMARY, STORES = 32, 160, 96, 60, 80, 3, 300, 60
 
     def begin(self, context: BeginContext) -> Prompt:
         """The guide stands first: it is the same for every task, so a prefix cache holds it."""
         return _marked(
             "begin_marks",
             candidates=[_candidate(preview, self.PREVIEW, _fit) for preview in context.previews],
-            guide=[_fit(begin_line(card), self.GUIDE) for card in context.cards],
+            guide=[begin_line(card, lambda words: _fit(words, self.GUIDE)) for card in context.cards],
             task=_fit(context.question, self.TASK),
             short_task=_fit(context.question, self.SHORT_TASK),
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from providers.base import Gate, ProviderCard
 
 GATE_WORDS: dict[Gate, str] = {"all": "any outcome", "success": "correct only"}
 
 
-def begin_line(card: ProviderCard) -> str:
-    """What the provider stores and how it retrieves."""
-    return f"{card.name}: {card.stores}; {card.retrieves}"
+def begin_line(card: ProviderCard, cut: Callable[[str], str] = str) -> str:
+    """What the provider stores and how it retrieves, each through `cut`."""
+    return f"{card.name}: {cut(card.stores)}; {cut(card.retrieves)}"
 
 
 def end_line(card: ProviderCard) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -342,7 +343,7 @@ def test_marks_prompts_fit_four_hundred_smollm2_tokens(filler: str) -> None:
     previews = tuple(Preview(provider=c.name, text=text) for c in cards)
     steps = tuple(fact_step(i, text) for i in range(5))
     chosen = codec("marks")
-    task = {"task_id": "t", "question": question}
+    task: dict[str, Any] = {"task_id": "t", "question": question}
     prompts = [
         chosen.begin(BeginContext(**task, previews=previews, cards=cards)),
         chosen.in_(InContext(**task, step=7, summary=text, recent=steps)),
