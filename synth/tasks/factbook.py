@@ -1,0 +1,78 @@
+"""The factbook suite: web research over the CIA World Factbook, served as real pages over loopback HTTP."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from providers.errors import SuiteError
+from providers.tools import Tool
+from providers.types import Outcome, Split, Task
+from synth.tasks.factbook_score import score
+from synth.tasks.factbook_server import SiteServer
+from synth.tasks.factbook_site import load_site
+from synth.tasks.factbook_tasks import make_tasks
+from synth.tasks.factbook_tools import OpenTool, SearchTool
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECTIONS = 64
+
+
+class Factbook:
+    """Seven families of question, four pools that share neither countries asked about nor wording.
+
+    `port` is the port of the site on 127.0.0.1; 0 takes any free one.
+    """
+
+    name = "factbook"
+
+    def __init__(self, seed: int = 0, port: int = 0) -> None:
+        self._seed = seed
+        self._port = port
+        self._tasks: dict[Split, list[Task]] | None = None
+        self._server: SiteServer | None = None
+        self._client: httpx.AsyncClient | None = None
+        self._tools: tuple[Tool, ...] = ()
+
+    async def __aenter__(self) -> Self:
+        import httpx
+
+        server = SiteServer(load_site(), self._port)
+        server.start()
+        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+        self._client = httpx.AsyncClient(base_url=server.url, limits=limits, trust_env=False, timeout=30.0)
+        self._server = server
+        self._tools = (SearchTool(self._client), OpenTool(self._client))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+        if self._server is not None:
+            self._server.stop()
+        self._client, self._server, self._tools = None, None, ()
+
+    def tasks(self, split: Split, limit: int | None = None) -> list[Task]:
+        """Tasks of a split in a fixed order that keeps the mix of families at any prefix."""
+        if self._tasks is None:
+            self._tasks = make_tasks(load_site(), self._seed)
+        tasks = self._tasks[split]
+        if limit is not None and limit > len(tasks):
+            raise SuiteError(
+                f"The factbook suite has {len(tasks)} {split} tasks, not {limit}: lower suite.{split} in the config."
+            )
+        return tasks[:limit]
+
+    def score(self, task: Task, answer: str | None) -> Outcome:
+        """Exact match with normalisation against the task's gold; None where it has none."""
+        return score(task.gold, answer)
+
+    def tools(self, task: Task) -> tuple[Tool, ...]:
+        """`search` and `open`, the same for every task. Raises SuiteError outside `async with`."""
+        if not self._tools:
+            raise SuiteError("The factbook site is not running: use the suite's tools inside `async with`.")
+        return self._tools
