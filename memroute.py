@@ -518,12 +518,9 @@ def _show_schema(args: argparse.Namespace) -> int:
 
 
 def _do_providers(args: argparse.Namespace) -> int:
-    from importlib.metadata import entry_points
+    from providers.registry import provider_cards, provider_paths
 
-    from providers.registry import provider_cards
-
-    names = args.names or sorted(point.name for point in entry_points(group="memroute.providers"))
-    cards = provider_cards(names)
+    cards = provider_cards(args.names or sorted(provider_paths()))
     if args.json:
         _print_json({"providers": [card.model_dump() for card in cards]})
         return 0

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from providers.errors import ConfigError
+from providers.registry import provider_cards, provider_paths
 from providers.types import Flow
 
 LEAST_DISK_GB = 3.0
@@ -73,10 +75,9 @@ def _packages(runs_dir: Path) -> Finding:
     except importlib.metadata.PackageNotFoundError:
         mend = "run scripts/setup, or `pip install -e .` in memroute's folder"
         return Finding(check="packages", status="failed", detail="memroute itself is not installed", mend=mend)
+    needed = [one for one in map(Requirement, declared) if one.marker is None or one.marker.evaluate({"extra": ""})]
     wrong = []
-    for requirement in map(Requirement, declared):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
+    for requirement in needed:
         try:
             version = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
@@ -86,7 +87,7 @@ def _packages(runs_dir: Path) -> Finding:
             wrong.append(f"{requirement.name} is {version}, wanted {requirement.specifier}")
     if wrong:
         return Finding(check="packages", status="failed", detail="; ".join(wrong), mend="run scripts/setup")
-    return Finding(check="packages", status="ok", detail=f"{len(declared)} requirements satisfied")
+    return Finding(check="packages", status="ok", detail=f"{len(needed)} requirements satisfied")
 
 
 def _encoder(runs_dir: Path) -> Finding:
@@ -111,11 +112,18 @@ def _base_model(runs_dir: Path) -> Finding:
 
 
 def _providers(runs_dir: Path) -> Finding:
-    names = sorted(point.name for point in importlib.metadata.entry_points(group="memroute.providers"))
-    if names:
-        return Finding(check="providers", status="ok", detail=", ".join(names))
-    mend = "run scripts/setup, or `pip install -e .` in memroute's folder"
-    return Finding(check="providers", status="failed", detail="no provider is registered", mend=mend)
+    """Every registered provider can be imported."""
+    names = sorted(provider_paths())
+    wrong = []
+    for name in names:
+        try:
+            provider_cards([name])
+        except ConfigError as error:
+            wrong.append(str(error))
+    if wrong:
+        mend = "install the package that brings the provider again, or remove it"
+        return Finding(check="providers", status="failed", detail="; ".join(wrong), mend=mend)
+    return Finding(check="providers", status="ok", detail=", ".join(names))
 
 
 def _runs_dir(runs_dir: Path) -> Finding:

@@ -146,12 +146,12 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 def _problem(kind: str, loc: tuple[int | str, ...], message: str, value: Any) -> tuple[str, str]:
     """The dotted key that an error belongs to, and what is wrong with it in words."""
-    known = {key.name for key in config_keys()}
+    keys = {key.name for key in config_keys()}
+    known = keys | {name.rsplit(".", 1)[0] for name in keys if "." in name}
     prefixes = [".".join(map(str, loc[:length])) for length in range(len(loc), 0, -1)]
     if kind == "extra_forbidden":
         return prefixes[0], f"there is no such key{_nearest_key(prefixes[0], known)}"
-    sections = {name.rsplit(".", 1)[0] for name in known if "." in name}
-    key = next((prefix for prefix in prefixes if prefix in known or prefix in sections), prefixes[0])
+    key = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
     if kind == "missing":
         return key, "is required"
     if kind in {"model_type", "model_attributes_type"}:
@@ -162,10 +162,20 @@ def _problem(kind: str, loc: tuple[int | str, ...], message: str, value: Any) ->
 
 
 def _nearest_key(key: str, known: set[str]) -> str:
-    leaf = key.rsplit(".", 1)[-1]
-    same_leaf = sorted(name for name in known if name.rsplit(".", 1)[-1] == leaf)
-    near = difflib.get_close_matches(key, same_leaf or sorted(known), n=1, cutoff=0.0 if same_leaf else 0.5)
-    return f" (nearest: {near[0]})" if near else ' ("memroute config schema" lists all)'
+    """The key whose last name is spelt most alike: in the same section, else anywhere."""
+    section, _, leaf = key.rpartition(".")
+    leaves: dict[str, list[str]] = {}
+    for name in sorted(known):
+        leaves.setdefault(name.rpartition(".")[2], []).append(name)
+    siblings = [last for last, names in leaves.items() if any(n.rpartition(".")[0] == section for n in names)]
+    near = (
+        ([leaf] if leaf in leaves else [])
+        or difflib.get_close_matches(leaf, siblings, n=1)
+        or difflib.get_close_matches(leaf, leaves, n=1)
+    )
+    if not near:
+        return ' ("memroute config schema" lists all)'
+    return f" (nearest: {difflib.get_close_matches(key, leaves[near[0]], n=1, cutoff=0.0)[0]})"
 
 
 def _keys_of(section: type[BaseModel], prefix: str) -> list[ConfigKey]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from providers.errors import ConfigError
+from providers.registry import provider_cards
 from providers.types import Flow
 from synth.config import RunConfig
 
@@ -41,8 +42,9 @@ class Plan(Flow):
 def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     """What `stages` would do; `split` is the one that evaluation uses.
 
-    Raises ConfigError where a stage would have nothing to work on.
+    Raises ConfigError where a stage would have nothing to work on, or a provider is unknown or named twice.
     """
+    _check_providers(config)
     plans = tuple(_PLANNERS[stage](config, split) for stage in stages)
     return Plan(
         run=str(config.runs_dir / config.name),
@@ -52,10 +54,17 @@ def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     )
 
 
+def _check_providers(config: RunConfig) -> None:
+    if not config.providers:
+        raise ConfigError("providers is empty, so there is nothing to choose from; name at least one.")
+    twice = sorted({name for name in config.providers if config.providers.count(name) > 1})
+    if twice:
+        raise ConfigError(f"providers names {', '.join(twice)} more than once; name each provider once.")
+    provider_cards(config.providers)
+
+
 def _tasks(config: RunConfig, split: str, stage: str) -> int:
     count: int = getattr(config.suite, split)
-    if not config.providers:
-        raise ConfigError(f"providers is empty, so {stage} has nothing to compare; name at least one provider.")
     if count == 0:
         raise ConfigError(f"suite.{split} is 0, so {stage} has no task to run; set it to 1 or more.")
     return count

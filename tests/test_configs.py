@@ -1,0 +1,40 @@
+"""Every config that is shipped loads, names providers that exist, and has something to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from synth.config import RunConfig
+from synth.load_config import load_config
+from synth.plan import plan
+from synth.runs import dump_config
+
+CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.yaml"))
+STAGES = ("warmup", "explore", "score", "build", "train", "evaluate", "report")
+
+
+def test_there_are_configs() -> None:
+    assert "embedded.yaml" in {path.name for path in CONFIGS}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_config_loads_and_can_be_planned(path: Path) -> None:
+    config = load_config(path)
+    assert config.name == path.stem
+    assert [stage.stage for stage in plan(config, STAGES).stages] == list(STAGES)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_resolved_config_loads_again_as_the_same(path: Path, tmp_path: Path) -> None:
+    config = load_config(path, ["suite.explore=7", "train.max_minutes=null"])
+    resolved = tmp_path / "config.yaml"
+    resolved.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(resolved) == config
+    assert config.suite.explore == 7
+
+
+def test_embedded_is_the_default() -> None:
+    embedded = next(path for path in CONFIGS if path.stem == "embedded")
+    assert load_config(embedded) == RunConfig(name="embedded")
