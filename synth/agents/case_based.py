@@ -303,7 +303,7 @@ class _Attempt:
             action = self._approach(target, listing=False)
             if action is not None:
                 return action
-            target.settled = True
+            self._settle(target)
         return self._answer()
 
     def _approach(self, target: Target, *, listing: bool) -> Action | None:
