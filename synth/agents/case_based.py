@@ -494,6 +494,7 @@ class _Attempt:
     def _follow(self, following: _Following) -> Action | None:
         """Do the plan's next step; reading costs nothing, so steps are done until one needs a call."""
         while following.steps:
+            self._skip_detours(following)
             step = following.steps.popleft()
             if step.kind == "read":
                 self._follow_read(following, step)
@@ -511,6 +512,19 @@ class _Attempt:
                 return None
         self.operation = self._ending(following)
         return None
+
+    def _skip_detours(self, following: _Following) -> None:
+        """Where the page in view already has the label that the plan wants next, the openings before it are detours."""
+        reads = [i for i, step in enumerate(following.steps) if step.kind == "read"]
+        page = next(iter(self._pages()), None)
+        target = self._target_of(page) if page is not None else None
+        if not reads or page is None or target is None or target.settled:
+            return
+        skipped = list(following.steps)[: reads[0]]
+        wanted = self._fill(following.steps[reads[0]].argument, following.binding)
+        if wanted in page.fields and all(step.kind == "open" for step in skipped):
+            for _ in skipped:
+                following.steps.popleft()
 
     def _resolve(self, title: str) -> str:
         """A title that a search result in view carries is opened where the matcher likes it best."""

@@ -121,9 +121,7 @@ async def test_a_workflow_takes_the_questions_superlative_but_a_literal_one_misl
 
 
 async def test_an_unrelated_text_changes_nothing_that_is_answered() -> None:
-    noise = (
-        'Workflow: bake bread\n1. open "{subject}: Oven"\n2. read "Heat"\n3. answer with the number of names above it'
-    )
+    noise = 'Workflow: bake bread\n1. open "{subject}: Oven"\n2. read "Heat"\n3. answer with the number of names'
     assert (await solve("What is the median age of Bree?", Session(noise))).answer == "33.0 years"
 
 
