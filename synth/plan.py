@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from providers.embedder import load_encoder
 from providers.errors import ConfigError
 from providers.registry import provider_cards
 from providers.types import Flow
 from synth.config import RunConfig
+from synth.plugins import load_agent, load_distiller, load_suite
 
 EPISODES_PER_SECOND = 20.0
 """Of the embedded suite and agent on two cores, model-free; episodes with a language model are far slower."""
@@ -42,9 +44,10 @@ class Plan(Flow):
 def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     """What `stages` would do; `split` is the one that evaluation uses.
 
-    Raises ConfigError where a stage would have nothing to work on, or a provider is unknown or named twice.
+    Raises ConfigError where a stage would have nothing to work on, or where a provider, suite, agent, distiller or
+    encoder is unknown or refuses its options.
     """
-    _check_providers(config)
+    _check_plugins(config)
     plans = tuple(_PLANNERS[stage](config, split) for stage in stages)
     return Plan(
         run=str(config.runs_dir / config.name),
@@ -54,13 +57,18 @@ def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     )
 
 
-def _check_providers(config: RunConfig) -> None:
+def _check_plugins(config: RunConfig) -> None:
+    """Find everything that the config names now, before a run's folder is made with names that cannot work."""
     if not config.providers:
         raise ConfigError("providers is empty, so there is nothing to choose from; name at least one.")
     twice = sorted({name for name in config.providers if config.providers.count(name) > 1})
     if twice:
         raise ConfigError(f"providers names {', '.join(twice)} more than once; name each provider once.")
     provider_cards(config.providers)
+    load_suite(config.suite.name, config.seed, config.suite.options)
+    load_agent(config.agent.name, config.agent.options)
+    load_distiller(config.distiller)
+    load_encoder(config.encoder.name, config.encoder.options)
 
 
 def _tasks(config: RunConfig, split: str, stage: str) -> int:
