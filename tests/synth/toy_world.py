@@ -29,8 +29,8 @@ from providers.types import (
     content_hash,
 )
 from synth.agents.base import AgentSession
-from synth.config import DatasetConfig, EncoderConfig, RunConfig, SuiteConfig, WarmupConfig
 from synth.config import AgentConfig as Agent
+from synth.config import DatasetConfig, EncoderConfig, RunConfig, SuiteConfig, WarmupConfig
 
 LABELS = {
     "height": "Vertical extent",
