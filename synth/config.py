@@ -21,35 +21,52 @@ class SuiteConfig(Section):
     """Which tasks, and how many of each split."""
 
     name: str = "factbook"
+    """`factbook`, or a dotted path package.module:Class."""
     warmup: int = Field(default=300, ge=0)
+    """Tasks that fill the memories; used for nothing else."""
     explore: int = Field(default=400, ge=0)
+    """Tasks that every provider is forced on; routers are trained on them."""
     dev: int = Field(default=150, ge=0)
+    """Tasks that policies are compared on while one works on them."""
     test: int = Field(default=600, ge=0)
+    """Tasks for results that are written down."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Handed to the suite as they are."""
 
 
 class AgentConfig(Section):
     """Which task agent, and its step limits."""
 
     name: str = "case_based"
+    """`case_based`, or a dotted path package.module:Class."""
     max_steps: int = Field(default=12, ge=1)
+    """Tool calls per task in exploration and evaluation."""
     warmup_max_steps: int = Field(default=40, ge=1)
+    """Tool calls per warm-up task: more, since nothing has been learned yet."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Handed to the agent as they are."""
 
 
 class EncoderConfig(Section):
     name: str = "minilm"
+    """`minilm` (all-MiniLM-L6-v2), `hashing` (for tests), or a dotted path package.module:Class."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Handed to the encoder as they are."""
 
 
 class ModelConfig(Section):
     """An OpenAI-compatible endpoint. The key is read from the environment variable `key_env`."""
 
     base_url: str = "http://127.0.0.1:8081/v1"
+    """Address of the endpoint, with its `/v1`."""
     model: str = ""
+    """The model's name at the endpoint."""
     key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; the key itself is never written anywhere."""
     temperature: float = 0.0
+    """0 takes the likeliest answer."""
     timeout: float = 120.0
+    """Seconds that one call may take."""
 
 
 class WarmupConfig(Section):
@@ -65,34 +82,49 @@ class ExploreConfig(Section):
     """Forced exploration."""
 
     waves: int = Field(default=4, ge=1)
+    """Parts of the exploration; memories are frozen within one and grow between them."""
     in_modes: tuple[Literal["query", "no_op"], ...] = ("query", "no_op")
+    """Working memory offered (query) or kept out (no_op); both give In labels."""
     repeats: int = Field(default=1, ge=1)
+    """Draws per arm with different agent seeds."""
     concurrency: int = Field(default=8, ge=1)
+    """Episodes at a time; the result does not depend on it."""
     episode_seconds: float = Field(default=60.0, gt=0)
+    """Wall-clock limit of one episode."""
     fail_on_error: bool | float | int = 0.1
     """True: the first failed episode stops the run; a share below 1, or a count from 1 up."""
     positive: Literal["any", "mean", "all"] = "mean"
+    """When a provider counts as having solved a task that it ran several times."""
 
 
 class RewardConfig(Section):
     """Rewards and the filter (reconstruction of MemAgent 4.3; thresholds are ours)."""
 
     judge: Literal["rules"] = "rules"
+    """Who scores decisions; `rules` needs no model."""
     eps_in: float = 0.6
+    """Least reward, 0 to 1, of an In decision that is kept."""
     eps_end: float = 0.5
+    """Least reuse reward, 0 to 1, of an End decision that is kept."""
     top_k: int = 3
+    """Providers kept, best judged first, where all solve a task."""
     min_exposures: int = 3
     """Later tasks an origin must have had before "never reused" counts as 0 and not as unscored."""
     in_requires_correct: bool = True
+    """Keep In decisions of solved episodes only."""
 
 
 class DatasetConfig(Section):
     """Rows kept per phase; None keeps all."""
 
     max_begin: int | None = None
+    """Most Begin rows; null keeps all."""
     max_in: int | None = 400
+    """Most In rows; null keeps all."""
     max_end: int | None = 400
+    """Most End rows; null keeps all."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the tasks whose rows are held out to watch the training."""
 
 
 class TrainConfig(Section):
@@ -101,29 +133,44 @@ class TrainConfig(Section):
     base: str = "smollm2-135m"
     """`smollm2-135m` from its wheel, a local folder, or a hub id."""
     codec: Literal["marks", "json"] = "marks"
+    """How a decision is put to the model: marks for compact models, json for large ones."""
     lora_r: int = 16
+    """Rank of the adapters."""
     lora_alpha: int = 32
+    """Scale of the adapters."""
     lora_dropout: float = 0.05
+    """Dropout of the adapters."""
     upper_layers: float = Field(default=1.0, gt=0, le=1)
     """Share of the layers, from the top, that get adapters."""
     learning_rate: float = 5e-4
+    """Peak of the cosine schedule."""
     warmup_ratio: float = 0.1
+    """Share of the steps in which the rate rises."""
     batch_size: int = 8
+    """Rows per step."""
     accumulation: int = 1
+    """Steps whose gradients are added up."""
     epochs: float = 1.0
+    """Passes over the rows."""
     max_tokens: int = 400
+    """Longest prompt; a longer one stops the training before it starts."""
     max_minutes: float | None = 6.0
     """Training stops after this many minutes at the next step, and says so; None never stops."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Number format of the weights in training."""
 
 
 class EvaluateConfig(Section):
     """Policies compared on the routing table of a split."""
 
     repeats: int = Field(default=2, ge=1)
+    """Draws per arm with different agent seeds; the cross-fitted oracle needs two or more."""
     in_mode: Literal["query", "no_op"] = "query"
+    """Working memory in every evaluated arm."""
     policies: tuple[str, ...] | Literal["all"] = "all"
+    """Names of policies, or all."""
     bootstrap: int = 10_000
+    """Resamples of the intervals."""
     shuffle: bool = True
     """Also run the control in which retrieved texts are shuffled across families."""
 
@@ -132,13 +179,18 @@ class RunConfig(Section):
     """A whole run, as `configs/*.yaml` spells it."""
 
     name: str
+    """The run's name, which is also its folder's."""
     seed: int = 0
+    """Of tasks, agents, exploration and training."""
     runs_dir: Path = Path("runs")
+    """Where the folders of runs lie."""
     suite: SuiteConfig = SuiteConfig()
     agent: AgentConfig = AgentConfig()
     providers: tuple[str, ...] = ("expel", "awm", "skillweaver", "voyager", "insight_graph")
+    """Memory providers by name or dotted path, in the order in which candidates are shown."""
     encoder: EncoderConfig = EncoderConfig()
     distiller: Literal["rules"] = "rules"
+    """Who turns finished runs into memories; `rules` needs no model."""
     model: ModelConfig | None = None
     """A frozen chat model for PromptRoute; without one the router's own base model is used, untrained."""
     warmup: WarmupConfig = WarmupConfig()
