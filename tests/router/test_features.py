@@ -1,0 +1,76 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.embedder import Hashing
+from providers.types import Preview
+from router.context import BeginContext
+from router.features import PER_PROVIDER, Evidence, FeatureMap, nonempty, word_overlap
+from router.table import TableRow
+
+TEXTS = st.text(alphabet="abc é漢1 .", max_size=40)
+
+
+def row_of(question, texts, encoder):
+    def rounded(vector):
+        return tuple(round(float(value), 5) for value in vector)
+
+    zeros = (0.0,) * encoder.dimension
+    return TableRow(
+        task_id="t",
+        question=question,
+        family="hidden",
+        previews=tuple(Preview(provider=f"p{i}", text=text) for i, text in enumerate(texts)),
+        embedding=rounded(encoder.encode([question])[0]),
+        preview_embeddings=tuple(rounded(encoder.encode([text])[0]) if text else zeros for text in texts),
+        cells=(),
+    )
+
+
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=4), st.booleans())
+def test_features_are_the_same_bytes_in_training_and_inference(question, texts, given_embedding):
+    encoder = Hashing()
+    row = row_of(question, texts, encoder)
+    context = BeginContext(
+        task_id="t",
+        question=question,
+        embedding=encoder.encode([question])[0] if given_embedding else None,
+        previews=row.previews,
+        cards=(),
+    )
+    recorded, live = Evidence.of_row(row), Evidence.of_context(context, encoder)
+    features = FeatureMap.fit([preview.provider for preview in row.previews], [recorded, live], 2)
+    assert features([recorded]).tobytes() == features([live]).tobytes()
+    assert nonempty([live]).tolist() == [[bool(text) for text in texts]]
+
+
+def test_a_vector_holds_components_then_every_providers_preview_features():
+    encoder = Hashing()
+    texts = ("area of norland", "")
+    tasks = [
+        Evidence.of_row(row_of(q, texts, encoder))
+        for q in ("Norland area?", "who rules?", "area?", "coast of Norland?")
+    ]
+    features = FeatureMap.fit(["first", "second"], tasks, 2)
+    vectors = features(tasks) * np.asarray(features.scale) + np.asarray(features.center)
+    assert vectors.shape == (4, 2 + 2 * len(PER_PROVIDER))
+    first = dict(zip(PER_PROVIDER, vectors[0, 2 : 2 + len(PER_PROVIDER)], strict=True))
+    second = dict(zip(PER_PROVIDER, vectors[0, 2 + len(PER_PROVIDER) :], strict=True))
+    assert np.isclose(first["overlap"], 1.0)
+    assert np.isclose(first["lead"], 1.0)
+    assert np.isclose(first["length"], len(texts[0]) / 200)
+    assert np.isclose(second["lead"], -1.0)
+    assert (first["empty"].round(9), second["empty"].round(9)) == (0.0, 1.0)
+    assert np.isclose(first["cosine"], tasks[0].preview_embeddings[0] @ tasks[0].embedding)
+    assert np.isclose(second["cosine"], 0.0)
+
+
+@given(TEXTS, TEXTS)
+def test_overlap_is_a_share_and_complete_for_a_preview_that_repeats_the_question(question, preview):
+    assert 0.0 <= word_overlap(question, preview) <= 1.0
+    assert word_overlap(question, question + " " + preview) in (0.0, 1.0)
+
+
+def test_overlap_ignores_stop_words_and_case():
+    assert word_overlap("What is the AREA of Norland?", "the area is what of") == 0.5
+    assert word_overlap("what is it?", "anything") == 0.0
