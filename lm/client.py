@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm.cache import ResponseCache, cache_key
 from lm.cost import Ledger, Price
-from lm.errors import ModelError
+from lm.errors import AnswerError, ModelError
 from lm.structured import Shape, complaint, read, response_format
 from lm.types import Completion, Message, TokenLogprob, Usage
 
@@ -107,7 +107,7 @@ class ChatModel:
         max_tokens: int = 1024,
         sample: int = 0,
     ) -> Shape:
-        """One answer as `shape`; an unreadable one is sent back once with what is wrong with it."""
+        """One answer as `shape`; an unreadable one is sent back once with what is wrong with it, then `AnswerError`."""
         turns = list(messages)
         for attempt in ("first", "repaired"):
             answer = await self.complete(
@@ -127,10 +127,9 @@ class ChatModel:
                     Message(role="user", content=complaint(error)),
                 ]
         reason = " (it was cut off: allow more tokens)" if answer.finish_reason == "length" else ""
-        raise ModelError(
+        raise AnswerError(
             f"{self.model} gave no readable {shape.__name__} in two answers{reason}: "
-            "use a model that follows a JSON schema.",
-            retryable=False,
+            "use a model that follows a JSON schema."
         )
 
     async def label_logprobs(

@@ -11,3 +11,10 @@ class ModelError(MemrouteError):
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class AnswerError(ModelError):
+    """The model answers, but not in the form that was asked for, even when told what is wrong."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
