@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from providers.embedder import Encoder
 from providers.errors import BankError
-from providers.space import Space
+from providers.space import Pending, Space
 from providers.types import SCHEMA_VERSION
 
 APPLICATION_ID = 0x6D656D72
@@ -109,9 +109,11 @@ class MemoryBank:
         if self.in_transaction:
             yield self._writer
             return
+        if getattr(self._thread, "reading", 0):
+            raise BankError("A transaction was begun inside a snapshot, which could block both: begin it outside.")
         with self._writing, self.reporting():
             self._writer.execute("BEGIN IMMEDIATE")
-            self._thread.writing = True
+            self._thread.pending = {}
             try:
                 yield self._writer
                 self._writer.execute("COMMIT")
@@ -120,12 +122,28 @@ class MemoryBank:
                     self._writer.execute("ROLLBACK")
                 raise
             finally:
-                self._thread.writing = False
+                self._thread.pending = None
 
     @property
     def in_transaction(self) -> bool:
         """True on the thread that is inside `transaction`."""
-        return getattr(self._thread, "writing", False)
+        return getattr(self._thread, "pending", None) is not None
+
+    def pending(self, provider: str, namespace: str) -> Pending:
+        """What this thread's transaction has written to a space so far; empty outside of one."""
+        if not self.in_transaction:
+            return {}
+        spaces: dict[tuple[str, str], Pending] = self._thread.pending
+        return spaces.setdefault((provider, namespace), {})
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Marks this thread as inside a snapshot, where it must not begin a transaction."""
+        self._thread.reading = getattr(self._thread, "reading", 0) + 1
+        try:
+            yield
+        finally:
+            self._thread.reading -= 1
 
     @property
     def current(self) -> sqlite3.Connection:

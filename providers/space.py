@@ -19,6 +19,9 @@ from providers.types import Origin, Record, StoreReceipt, Trajectory, content_ha
 if TYPE_CHECKING:
     from providers.bank import MemoryBank
 
+Pending = dict[str, tuple[Record, np.ndarray | None]]
+"""Records with their vectors by id, written but not yet committed."""
+
 LIVE = ("active", "guard", "provisional")
 """The states that are retrieved from."""
 
@@ -73,6 +76,7 @@ class _Index:
     def __init__(self, kind: str | None) -> None:
         self.kind = kind
         self.members: set[str] = set()
+        self.ordered: list[Record] | None = None
         self.dense: DenseIndex | None = None
         self.lexical: LexicalIndex | None = None
 
@@ -83,8 +87,7 @@ class _Index:
 class Space:
     """What one provider keeps in one namespace. Thread-safe; indexes are caches that follow the rows.
 
-    Inside `transaction`, `get`, `records`, `find_signature`, `receipt_of` and `counter` see the transaction's own
-    writes; searches and `vectors` see what was committed before it.
+    Inside `transaction`, searches see what was committed before it; everything else sees its own writes too.
     """
 
     def __init__(self, bank: MemoryBank, provider: str, namespace: str) -> None:
@@ -97,6 +100,7 @@ class Space:
         self._generation = 0
         self._records: dict[str, Record] = {}
         self._vectors: dict[str, np.ndarray] = {}
+        self._signatures: dict[str, set[str]] = {}
         self._indexes: dict[str | None, _Index] = {}
 
     @property
@@ -156,30 +160,26 @@ class Space:
             for record in records:
                 if record.id in known:
                     continue
-                self._insert(connection, record)
-                if record.id in rows:
-                    self._set_vector(connection, record.id, rows[record.id])
+                self._write(connection, record, rows.get(record.id))
                 self._note(connection, record.id, "added", record.kind)
 
     def update(self, record: Record) -> None:
         """Replace the record of that id; it is encoded again only where its text changed."""
-        before = self._existing(record.id)
-        changed = record.text != before.text
-        vector = self.encoder.encode([record.text])[0] if changed and record.text else None
         with self.bank.transaction() as connection:
-            self._insert(connection, record)
-            if vector is not None:
-                self._set_vector(connection, record.id, vector)
-            elif changed:
-                connection.execute(
-                    "DELETE FROM vectors WHERE provider = ? AND namespace = ? AND id = ?", (*self._key, record.id)
-                )
+            before = self.existing(record.id)
+            if record.text == before.text:
+                vector = self._vector(record.id)
+            else:
+                record = record.model_copy(update={"text_hash": content_hash(record.text)})
+                vector = self.encoder.encode([record.text])[0] if record.text else None
+            self._write(connection, record, vector)
             self._note(connection, record.id, "updated", "")
 
     def archive(self, record_id: str, reason: str) -> None:
         """Take a record out of retrieval; the row stays."""
         with self.bank.transaction() as connection:
-            self._insert(connection, self._existing(record_id).model_copy(update={"state": "archived"}))
+            record = self.existing(record_id).model_copy(update={"state": "archived"})
+            self._write(connection, record, self._vector(record_id))
             self._note(connection, record_id, "archived", reason)
 
     def note_offer(self, trajectory_id: str, receipt: StoreReceipt) -> None:
@@ -198,30 +198,39 @@ class Space:
 
     def get(self, record_id: str) -> Record | None:
         """The record of that id in whatever state, or None."""
-        if not self.bank.in_transaction:
-            with self.snapshot():
-                return self._records.get(record_id)
-        rows = self._select("id = ?", (record_id,))
-        return rows[0] if rows else None
+        pending = self._pending.get(record_id)
+        if pending is not None:
+            return pending[0]
+        with self.snapshot():
+            return self._records.get(record_id)
+
+    def existing(self, record_id: str) -> Record:
+        """The record of that id; BankError where there is none."""
+        record = self.get(record_id)
+        if record is None:
+            raise BankError(f"{self.provider!r} has no record {record_id!r} in namespace {self.namespace!r}.")
+        return record
 
     def records(self, kind: str | None = None, state: Iterable[str] = LIVE) -> list[Record]:
         """Records by kind and state, in order of their ids."""
         states = set(state)
-        if self.bank.in_transaction:
-            found = self._select("1", ())
-        else:
-            with self.snapshot():
-                found = [self._records[record_id] for record_id in sorted(self._records)]
+        pending = self._pending
+        with self.snapshot():
+            if states == set(LIVE) and not pending:
+                return list(self._live(kind))
+            merged = self._records | {record_id: record for record_id, (record, _) in pending.items()}
+        found = [merged[record_id] for record_id in sorted(merged)]
         return [record for record in found if record.state in states and (kind is None or record.kind == kind)]
 
-    def find_signature(self, signature: str, kind: str | None = None) -> Record | None:
-        """The live record with that content signature, or None."""
-        found = [
-            record
-            for record in self._select("signature = ?", (signature,))
-            if record.state in LIVE and (kind is None or record.kind == kind)
-        ]
-        return found[0] if found else None
+    def find_signature(self, signature: str, kind: str | None = None, state: Iterable[str] = LIVE) -> Record | None:
+        """The record with that content signature, or None; of several the one with the least id."""
+        states = set(state)
+        with self.snapshot():
+            ids = {record_id for record_id, (record, _) in self._pending.items() if record.signature == signature}
+            ids |= self._signatures.get(signature, set())
+            found = [record for record_id in sorted(ids) if (record := self.get(record_id)) is not None]
+        fitting = (r for r in found if r.signature == signature and r.state in states and kind in (None, r.kind))
+        return next(fitting, None)
 
     def receipt_of(self, trajectory_id: str) -> StoreReceipt | None:
         """What became of a trajectory that was offered before, or None."""
@@ -242,10 +251,13 @@ class Space:
 
     def vectors(self, record_ids: Sequence[str]) -> np.ndarray:
         """The records' vectors, shape (len(record_ids), dimension); zeros where a record has none."""
-        empty = np.zeros(self.encoder.dimension, dtype=np.float32)
+        table = np.zeros((len(record_ids), self.encoder.dimension), dtype=np.float32)
         with self.snapshot():
-            rows = [self._vectors.get(record_id, empty) for record_id in record_ids]
-        return np.stack(rows) if rows else np.zeros((0, self.encoder.dimension), dtype=np.float32)
+            for row, record_id in zip(table, record_ids, strict=True):
+                vector = self._vector(record_id)
+                if vector is not None:
+                    row[:] = vector
+        return table
 
     def search_dense(self, embedding: np.ndarray, k: int, kind: str | None = None) -> list[tuple[Record, float]]:
         """The k live records nearest by cosine, best first; equal scores are ordered by id."""
@@ -270,7 +282,7 @@ class Space:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Everything read inside, outside of a transaction, belongs to one committed state. Keep it short."""
-        with self._lock:
+        with self._lock, self.bank.reading():
             if not self._pinned:
                 self._refresh()
             self._pinned += 1
@@ -305,6 +317,10 @@ class Space:
         for record, blob in changed:
             before = self._records.get(record.id)
             stale[record.id] = before is None or before.text != record.text
+            if before is not None:
+                self._signatures.get(before.signature, set()).discard(record.id)
+            if record.signature:
+                self._signatures.setdefault(record.signature, set()).add(record.id)
             self._records[record.id] = record
             if blob is None:
                 self._vectors.pop(record.id, None)
@@ -315,6 +331,7 @@ class Space:
 
     def _reindex(self, index: _Index, changed: Sequence[Record], stale: dict[str, bool]) -> None:
         """Bring one index in line with the changed records; an unchanged text is not indexed again."""
+        index.ordered = None
         entering = []
         for record in changed:
             was, will = record.id in index.members, index.wants(record)
@@ -344,6 +361,12 @@ class Space:
             index.members = {record.id for record in self._records.values() if index.wants(record)}
         return index
 
+    def _live(self, kind: str | None) -> list[Record]:
+        index = self._index(kind)
+        if index.ordered is None:
+            index.ordered = [self._records[name] for name in sorted(index.members)]
+        return index.ordered
+
     def _dense(self, kind: str | None) -> DenseIndex:
         index = self._index(kind)
         if index.dense is None:
@@ -365,21 +388,18 @@ class Space:
 
     # Rows
 
-    def _select(self, condition: str, values: tuple[Any, ...]) -> list[Record]:
-        with self.bank.reporting():
-            rows = self.bank.current.execute(
-                f"SELECT body FROM records WHERE provider = ? AND namespace = ? AND {condition} ORDER BY id",
-                (*self._key, *values),
-            ).fetchall()
-        return [Record.model_validate_json(body) for (body,) in rows]
+    @property
+    def _pending(self) -> Pending:
+        return self.bank.pending(*self._key)
 
-    def _existing(self, record_id: str) -> Record:
-        record = self.get(record_id)
-        if record is None:
-            raise BankError(f"{self.provider!r} has no record {record_id!r} in namespace {self.namespace!r}.")
-        return record
+    def _vector(self, record_id: str) -> np.ndarray | None:
+        pending = self._pending.get(record_id)
+        if pending is not None:
+            return pending[1]
+        with self.snapshot():
+            return self._vectors.get(record_id)
 
-    def _insert(self, connection: sqlite3.Connection, record: Record) -> None:
+    def _write(self, connection: sqlite3.Connection, record: Record, vector: np.ndarray | None) -> None:
         if (record.provider, record.namespace) != self._key:
             raise BankError(
                 f"A record of {record.provider!r} in {record.namespace!r} was written to the space of "
@@ -404,10 +424,16 @@ class Space:
                 generation,
             ),
         )
-
-    def _set_vector(self, connection: sqlite3.Connection, record_id: str, vector: np.ndarray) -> None:
-        blob = np.ascontiguousarray(vector, dtype=np.float32).tobytes()
-        connection.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (*self._key, record_id, blob))
+        if vector is None:
+            connection.execute(
+                "DELETE FROM vectors WHERE provider = ? AND namespace = ? AND id = ?", (*self._key, record.id)
+            )
+        else:
+            vector = np.ascontiguousarray(vector, dtype=np.float32)
+            connection.execute(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (*self._key, record.id, vector.tobytes())
+            )
+        self._pending[record.id] = (record, vector)
 
     def _note(self, connection: sqlite3.Connection, record_id: str, event: str, detail: str) -> None:
         connection.execute(

@@ -1,0 +1,147 @@
+"""What the built-in providers share: gates, receipts, previews, and work kept off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from providers.base import Distiller, ProviderCard
+from providers.errors import ModelError, ProviderError
+from providers.space import Space
+from providers.types import Effect, Origin, Outcome, Preview, Query, Record, Retrieval, StoreReceipt, Trajectory
+
+PREVIEW_CHARACTERS = 200
+
+Artefact = TypeVar("Artefact")
+
+
+class Refused(ProviderError):
+    """An artefact that this provider does not keep, with the reason."""
+
+
+class SpaceProvider(ABC, Generic[Artefact]):
+    """A memory over one space. A subclass says what it distils, which records that makes, and how it finds them."""
+
+    CARD: ClassVar[ProviderCard]
+
+    def __init__(self, space: Space, distiller: Distiller) -> None:
+        self.space = space
+        self.distiller = distiller
+
+    @property
+    def card(self) -> ProviderCard:
+        return self.CARD
+
+    def probe(self, query: Query) -> Preview:
+        """The first 200 characters of the item that `retrieve` would put first."""
+        self._check(query)
+        with self.space.snapshot():
+            first = self.lead(query)
+        if first is None:
+            return Preview(provider=self.card.name)
+        text, record_id = first
+        return Preview(provider=self.card.name, text=text[:PREVIEW_CHARACTERS], item_id=record_id)
+
+    async def retrieve(self, query: Query) -> Retrieval:
+        """What to inject; nothing changes in the bank."""
+        self._check(query)
+        return await asyncio.to_thread(self._retrieve, query)
+
+    async def store(self, trajectory: Trajectory, outcome: Outcome) -> StoreReceipt:
+        """Keep what this provider keeps of a run, once: the same trajectory gets the receipt it got before.
+
+        A closed gate and a failed model call are not remembered, so the trajectory may be offered again.
+        """
+        earlier = await asyncio.to_thread(self.space.receipt_of, trajectory.id)
+        if earlier is not None:
+            return earlier
+        if self.card.gate == "success" and outcome.correct is not True:
+            seen = "unknown" if outcome.correct is None else "not correct"
+            return self._receipt("skipped", f"it keeps correct runs only, and the outcome is {seen}")
+        try:
+            artefact = await self.distil(trajectory, outcome)
+        except ModelError as error:
+            return self._receipt("failed", str(error))
+        except Refused as refusal:
+            return await asyncio.to_thread(self._note, trajectory, self._receipt("skipped", str(refusal)))
+        if artefact is None:
+            return await asyncio.to_thread(self._note, trajectory, self._receipt("skipped", "nothing to learn from it"))
+        return await asyncio.to_thread(self._store, trajectory, artefact)
+
+    def apply(self, effects: tuple[Effect, ...], outcome: Outcome) -> None:
+        """Take over the effects of earlier retrievals in one transaction; an unknown outcome changes nothing."""
+        if outcome.correct is None or not effects:
+            return
+        with self.space.transaction():
+            for effect in effects:
+                if effect.provider != self.card.name:
+                    raise ProviderError(f"An effect of {effect.provider!r} was given to {self.card.name!r}.")
+                self.take(effect, outcome.correct)
+
+    @abstractmethod
+    def lead(self, query: Query) -> tuple[str, str] | None:
+        """Text and record id of the item that retrieval puts first, or None."""
+
+    @abstractmethod
+    def find(self, query: Query) -> Retrieval:
+        """The retrieval, read within one snapshot."""
+
+    @abstractmethod
+    async def distil(self, trajectory: Trajectory, outcome: Outcome) -> Artefact | None:
+        """The artefact of a run, or None where there is nothing to learn. Raises Refused, ModelError."""
+
+    @abstractmethod
+    def draft(self, trajectory: Trajectory, artefact: Artefact) -> list[Record]:
+        """The records that the artefact would become in an empty space."""
+
+    def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
+        """Write the drafts, inside a transaction; the ids of the records that now hold them."""
+        self.space.add(drafts, vectors)
+        return tuple(draft.id for draft in drafts)
+
+    def take(self, effect: Effect, correct: bool) -> None:
+        """Apply one effect, inside a transaction."""
+        raise ProviderError(f"{self.card.name!r} has no effect {effect.kind!r}.")
+
+    def _retrieve(self, query: Query) -> Retrieval:
+        with self.space.snapshot():
+            return self.find(query)
+
+    def _store(self, trajectory: Trajectory, artefact: Artefact) -> StoreReceipt:
+        drafts = self.draft(trajectory, artefact)
+        vectors = self.space.encoder.encode([draft.text for draft in drafts])
+        with self.space.transaction():
+            earlier = self.space.receipt_of(trajectory.id)
+            if earlier is not None:
+                return earlier
+            receipt = self._receipt("stored", record_ids=self.keep(drafts, vectors))
+            self.space.note_offer(trajectory.id, receipt)
+        return receipt
+
+    def _note(self, trajectory: Trajectory, receipt: StoreReceipt) -> StoreReceipt:
+        self.space.note_offer(trajectory.id, receipt)
+        return receipt
+
+    def _receipt(self, status: str, reason: str = "", record_ids: tuple[str, ...] = ()) -> StoreReceipt:
+        return StoreReceipt.model_validate(
+            {"provider": self.card.name, "status": status, "reason": reason, "record_ids": record_ids}
+        )
+
+    def _check(self, query: Query) -> None:
+        if query.namespace != self.space.namespace:
+            raise ProviderError(
+                f"{self.card.name!r} serves namespace {self.space.namespace!r} and was asked for {query.namespace!r}: "
+                "load the provider over the space of that namespace."
+            )
+
+
+def with_origins(record: Record, origins: Sequence[Origin]) -> Record:
+    """The record with further origins; each of its m trajectories holds a share of 1/m."""
+    by_trajectory = {origin.trajectory_id: origin for origin in (*record.origins, *origins)}
+    share = 1.0 / len(by_trajectory)
+    shared = tuple(origin.model_copy(update={"share": share}) for origin in by_trajectory.values())
+    return record.model_copy(update={"origins": shared})

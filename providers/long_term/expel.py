@@ -1,0 +1,190 @@
+"""ExpeL: a counted list of lessons from successes and failures, beside condensed runs of solved tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from providers.base import Distiller, Insight, ProviderCard
+from providers.lexical import tokenise
+from providers.long_term.base import SpaceProvider, with_origins
+from providers.space import Space
+from providers.types import Effect, Outcome, Query, Record, Retrieval, Trajectory, content_hash
+
+NEW_COUNT = 2
+USELESS_IN_A_ROW = 3
+WORDS_SHARE = 0.3
+MEANING_SHARE = 0.7
+CONTRADICTION = 0.8
+
+_QUOTED = re.compile(r"[\"“«]([^\"”»]+)[\"”»]")
+
+
+class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
+    """The original's counted rules under its three model-free operations (the fourth, EDIT, needs a writer).
+
+    ADD starts a lesson at 2. One that is there, or stands inside the new one, gets AGREE, +1. A contradicted lesson
+    loses 1, as does one that was injected into three failing tasks in a row; a correct task gives it 1. At 0 it goes.
+    The original caps the list at 20 rules for one benchmark; a stream with hundreds of fields would forget a lesson
+    before its field returns, so the cap is 200 here: the lowest counts go first, of equals the oldest.
+    Lessons are found by TF-IDF cosine and need one shared word; runs by 0.3 TF-IDF + 0.7 cosine of the question.
+    """
+
+    CARD: ClassVar[ProviderCard] = ProviderCard(
+        name="expel",
+        title="ExpeL",
+        family="insight",
+        stores="short lessons from successes and failures, and condensed runs of solved tasks",
+        retrieves="lessons by shared words, runs by words and meaning",
+        gate="all",
+        top_k=3,
+    )
+
+    def __init__(self, space: Space, distiller: Distiller, max_insights: int = 200) -> None:
+        super().__init__(space, distiller)
+        self.max_insights = max_insights
+
+    def lead(self, query: Query) -> tuple[str, str] | None:
+        found = self._insights(query) or self._runs(query)
+        if not found:
+            return None
+        first = min(found, key=lambda record: record.payload.get("kind") == "failure")
+        return first.payload["text"], first.id
+
+    def find(self, query: Query) -> Retrieval:
+        insights, runs = self._insights(query), self._runs(query)
+        blocks = []
+        for kind, header in (("success", "Lessons from solved tasks:"), ("failure", "Lessons from failed tasks:")):
+            lines = [f"- {record.payload['text']}" for record in insights if record.payload["kind"] == kind]
+            if lines:
+                blocks.append("\n".join([header, *lines]))
+        blocks += [f"A similar task that was solved:\n{record.payload['text']}" for record in runs]
+        return Retrieval(
+            provider=self.card.name,
+            text="\n\n".join(blocks),
+            item_ids=tuple(record.id for record in (*insights, *runs)),
+            effects=tuple(Effect(provider=self.card.name, kind="use", record_id=record.id) for record in insights),
+        )
+
+    async def distil(self, trajectory: Trajectory, outcome: Outcome) -> tuple[tuple[Insight, ...], str | None] | None:
+        insights = await self.distiller.insights(trajectory, outcome)
+        run = await self.distiller.condensed_run(trajectory, outcome) if outcome.correct is True else None
+        return (insights, run) if insights or run else None
+
+    def draft(self, trajectory: Trajectory, artefact: tuple[tuple[Insight, ...], str | None]) -> list[Record]:
+        insights, run = artefact
+        drafts = [
+            self.space.new_record(
+                "insight",
+                trajectory,
+                position,
+                text=insight.text,
+                payload={"text": insight.text, "kind": insight.kind, "count": NEW_COUNT, "useless": 0},
+                signature=content_hash(insight.kind, _terms(insight.text)),
+            )
+            for position, insight in enumerate(insights)
+        ]
+        if run:
+            drafts.append(self.space.new_record("run", trajectory, 0, text=trajectory.question, payload={"text": run}))
+        return drafts
+
+    def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
+        kept: dict[str, None] = {}
+        for draft, vector in zip(drafts, vectors, strict=True):
+            known = self._same_lesson(draft) if draft.kind == "insight" else None
+            if known is not None:
+                self.space.update(_counted(with_origins(known, draft.origins), +1))
+                kept[known.id] = None
+                continue
+            if draft.kind == "insight":
+                self._weaken_contradicted(draft)
+                draft = draft.model_copy(update={"payload": draft.payload | {"order": self._next_order()}})
+            self.space.add([draft], vector[np.newaxis])
+            kept[draft.id] = None
+        self._enforce_cap()
+        return tuple(kept)
+
+    def take(self, effect: Effect, correct: bool) -> None:
+        """A correct task is an AGREE; the third failing one in a row takes 1 from the count."""
+        record = self.space.get(effect.record_id)
+        if record is None or record.state == "archived":
+            return
+        useless = 0 if correct else record.payload["useless"] + 1
+        step = 1 if correct else 0
+        if useless == USELESS_IN_A_ROW:
+            useless, step = 0, -1
+        self._settle(record.model_copy(update={"payload": record.payload | {"useless": useless}}), step)
+
+    def _insights(self, query: Query) -> list[Record]:
+        hits = self.space.search_tfidf(query.text, kind="insight")
+        hits.sort(key=lambda hit: (-hit[1], -hit[0].payload["count"], hit[0].id))
+        return [record for record, _ in hits[: self.card.top_k]]
+
+    def _runs(self, query: Query) -> list[Record]:
+        """Each list is fetched at twice k and merged, as in the port that the paper used."""
+        reach = 2 * self.card.top_k
+        by_words = self.space.search_tfidf(query.text, reach, kind="run")
+        meaning = {record.id: score for record, score in self.space.search_dense(query.embedding, reach, kind="run")}
+        words = {record.id: score for record, score in by_words}
+        rest = sorted(words.keys() - meaning.keys())
+        meaning |= dict(
+            zip(rest, np.einsum("ij,j->i", self.space.vectors(rest), query.embedding).tolist(), strict=True)
+        )
+        blended = {
+            record_id: WORDS_SHARE * words.get(record_id, 0.0) + MEANING_SHARE * cosine
+            for record_id, cosine in meaning.items()
+        }
+        best = sorted(blended, key=lambda record_id: (-blended[record_id], record_id))[: self.card.top_k]
+        return [record for record_id in best if (record := self.space.get(record_id)) is not None]
+
+    def _same_lesson(self, draft: Record) -> Record | None:
+        """The lesson with the same index terms, or one whose terms stand in the new one's in a row; same kind only."""
+        known = self.space.find_signature(draft.signature, kind="insight")
+        if known is not None:
+            return known
+        new = f" {_terms(draft.text)} "
+        for record in self.space.records("insight"):
+            terms = _terms(record.text)
+            if record.payload["kind"] == draft.payload["kind"] and terms and f" {terms} " in new:
+                return record
+        return None
+
+    def _weaken_contradicted(self, draft: Record) -> None:
+        """Take 1 from lessons of the other kind with nearly the same words and the same quoted names."""
+        words, names = set(tokenise(draft.text)), set(_QUOTED.findall(draft.text))
+        for record in self.space.records("insight"):
+            if record.payload["kind"] == draft.payload["kind"]:
+                continue
+            others, other_names = set(tokenise(record.text)), set(_QUOTED.findall(record.text))
+            smaller = min(len(words), len(others))
+            alike = smaller > 0 and len(words & others) / smaller >= CONTRADICTION
+            if alike and (names <= other_names or other_names <= names):
+                self._settle(record, -1)
+
+    def _settle(self, record: Record, step: int) -> None:
+        record = _counted(record, step)
+        self.space.update(record)
+        if record.payload["count"] <= 0:
+            self.space.archive(record.id, "its count fell to 0")
+
+    def _enforce_cap(self) -> None:
+        insights = self.space.records("insight")
+        insights.sort(key=lambda record: (record.payload["count"], record.payload["order"]))
+        for record in insights[: max(0, len(insights) - self.max_insights)]:
+            self.space.archive(record.id, f"more than {self.max_insights} lessons")
+
+    def _next_order(self) -> int:
+        order = self.space.counter("insights") + 1
+        self.space.set_counter("insights", order)
+        return order
+
+
+def _terms(text: str) -> str:
+    return " ".join(tokenise(text))
+
+
+def _counted(record: Record, step: int) -> Record:
+    return record.model_copy(update={"payload": record.payload | {"count": record.payload["count"] + step}})

@@ -1,0 +1,282 @@
+"""InsightGraph's graph over its records: edges, their weights, how scores spread, and how nodes are merged.
+
+What MemAgent B.3 leaves open is ours: the blend of words and meaning, three seeds, three neighbours, two hops, the
+decay per hop, and the weight of a used edge.
+
+An edge that was never used is a function of its two nodes: same-task where they share a run, similar-concept where
+their cosine is above 0.55. So it is computed, not stored; what use or pruning taught is a record of kind `edge`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from providers.space import LIVE, Space
+from providers.types import Record, content_hash
+
+EdgeType = Literal["same_task", "similar"]
+
+SIMILAR = 0.55
+WORDS_SHARE = 0.2
+MEANING_SHARE = 0.8
+SEEDS = 3
+NEIGHBOURS = 3
+HOPS = 2
+DECAY = 0.7
+LEAST_WEIGHT = 0.05
+BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge in both directions, `a` < `b`, with its creation weight and its use: n uses, k of them correct."""
+
+    type: EdgeType
+    a: str
+    b: str
+    initial: float
+    uses: int = 0
+    successes: int = 0
+    live: bool = True
+    """False where it was pruned."""
+
+    @property
+    def id(self) -> str:
+        return content_hash("edge", self.type, self.a, self.b)
+
+    @property
+    def weight(self) -> float:
+        """w0 * (0.5 + (k + 1) / (n + 2)) within [0.05, 1]: w0 while unused, and in no way dependent on order."""
+        adapted = self.initial * (0.5 + (self.successes + 1) / (self.uses + 2))
+        return min(1.0, max(LEAST_WEIGHT, adapted))
+
+    def used(self, correct: bool) -> Edge:
+        return replace(self, uses=self.uses + 1, successes=self.successes + int(correct))
+
+    def payload(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "a": self.a,
+            "b": self.b,
+            "initial": self.initial,
+            "uses": self.uses,
+            "successes": self.successes,
+        }
+
+    @classmethod
+    def of(cls, payload: Mapping[str, Any], live: bool = True) -> Edge:
+        return cls(**payload, live=live)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A node with its score, and the edges it was reached by (none for a seed)."""
+
+    node: str
+    score: float
+    path: tuple[Edge, ...] = ()
+
+
+@dataclass
+class Graph:
+    """The live nodes in order of their ids, and everything that links them."""
+
+    nodes: list[str]
+    vectors: np.ndarray
+    """Unit vectors of the nodes, shape (nodes, dimension)."""
+    members: np.ndarray
+    """Unit vectors of the nodes and of all that were merged into them, shape (members, dimension)."""
+    owners: np.ndarray
+    """Row of the node that each member belongs to."""
+    orders: list[int]
+    """When each node was made, counted from 1."""
+    runs: list[set[str]]
+    """Ids of the trajectories that each node comes from."""
+    stored: dict[tuple[EdgeType, int, int], Edge] = field(default_factory=dict)
+    by_run: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    touching: defaultdict[int, set[tuple[EdgeType, int, int]]] = field(default_factory=lambda: defaultdict(set))
+    _neighbours: dict[int, list[tuple[int, Edge]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, space: Space) -> Graph:
+        """The graph as a space holds it."""
+        with space.snapshot():
+            records = space.records(state=(*LIVE, "archived"))
+            all_nodes = {record.id: record for record in records if record.kind == "node"}
+            live = [record for record in all_nodes.values() if record.state in LIVE]
+            rows = {record.id: row for row, record in enumerate(live)}
+            owners = {record_id: rows.get(merged_into(record_id, all_nodes) or "") for record_id in all_nodes}
+            member_ids = [record_id for record_id, owner in owners.items() if owner is not None]
+            graph = cls(
+                nodes=[record.id for record in live],
+                vectors=space.vectors([record.id for record in live]),
+                members=space.vectors(member_ids),
+                owners=np.array([owners[record_id] for record_id in member_ids], dtype=np.int64),
+                orders=[record.payload["order"] for record in live],
+                runs=[{origin.trajectory_id for origin in record.origins} for record in live],
+            )
+        for row, runs in enumerate(graph.runs):
+            for run in runs:
+                graph.by_run[run].add(row)
+        for record in records:
+            if record.kind == "edge" and record.payload["a"] in rows and record.payload["b"] in rows:
+                edge = Edge.of(record.payload, live=record.state in LIVE)
+                graph._put(edge.type, rows[edge.a], rows[edge.b], edge)
+        return graph
+
+    def row(self, node: str) -> int | None:
+        """The node's row, or None where it is not live."""
+        low = bisect_left(self.nodes, node)
+        return low if low < len(self.nodes) and self.nodes[low] == node else None
+
+    def edge_between(self, type_: EdgeType, first: str, second: str) -> Edge | None:
+        """As `edge`, by the nodes' ids; None where one of them is not live."""
+        rows = self.row(first), self.row(second)
+        return None if rows[0] is None or rows[1] is None else self.edge(type_, rows[0], rows[1])
+
+    def edge(self, type_: EdgeType, first: int, second: int) -> Edge | None:
+        """The edge of that type between two rows, used or not; None where there is none or it was pruned."""
+        low, high = sorted((first, second))
+        known = self.stored.get((type_, low, high))
+        if known is not None:
+            return known if known.live else None
+        if type_ == "same_task":
+            return self._made(type_, low, high, 1.0) if self.runs[low] & self.runs[high] else None
+        similarity = float(self._similarities(low)[high])
+        return self._made(type_, low, high, similarity) if similarity > SIMILAR else None
+
+    def spread(self, words: Mapping[str, float], embedding: np.ndarray) -> list[Hit]:
+        """Seeds and what is reached from them within two hops, best first, then by id.
+
+        Seed score: 0.2 of the lexical score `words` (node -> [0, 1)) and 0.8 of the cosine. A path has its seed's score
+        times 0.7 and the edge's weight per hop; a node has the best of its paths.
+        """
+        if not self.nodes:
+            return []
+        scores = MEANING_SHARE * np.maximum(np.einsum("ij,j->i", self.vectors, embedding).astype(np.float64), 0.0)
+        for node, score in words.items():
+            row = self.row(node)
+            if row is not None:
+                scores[row] += WORDS_SHARE * score
+        seeds = np.lexsort((np.arange(len(scores)), -scores))[:SEEDS]
+        best: dict[int, tuple[float, tuple[Edge, ...]]] = {int(row): (float(scores[row]), ()) for row in seeds}
+        frontier = dict(best)
+        for _ in range(HOPS):
+            reached: dict[int, tuple[float, tuple[Edge, ...]]] = {}
+            for row, (score, path) in sorted(frontier.items(), key=lambda item: (-item[1][0], item[0])):
+                for neighbour, edge in self.neighbours(row):
+                    passed = score * edge.weight * DECAY
+                    if passed > best.get(neighbour, (0.0,))[0]:
+                        best[neighbour] = reached[neighbour] = (passed, (*path, edge))
+            frontier = reached
+        hits = [Hit(self.nodes[row], score, path) for row, (score, path) in best.items()]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.node))
+
+    def neighbours(self, row: int) -> list[tuple[int, Edge]]:
+        """The three nodes that the row's strongest edges lead to, of either type, strongest first, then by id."""
+        known = self._neighbours.get(row)
+        if known is None:
+            known = self._neighbours[row] = self._strongest(row)
+        return known
+
+    def alike(self, among: Iterable[str], least: float) -> list[tuple[int, int]]:
+        """Pairs (older, newer) of rows with at least that cosine and one of them in `among`, most similar first."""
+        rows = sorted(row for node in among if (row := self.row(node)) is not None)
+        pairs: dict[tuple[int, int], float] = {}
+        for start in range(0, len(rows), BLOCK_ROWS):
+            block = rows[start : start + BLOCK_ROWS]
+            cosines = np.round(self.vectors[block] @ self.vectors.T, 6)
+            for position, other in np.argwhere(cosines >= least).tolist():
+                if block[position] != other:
+                    low, high = sorted((block[position], other))
+                    pairs[low, high] = float(cosines[position, other])
+        ordered = sorted(pairs, key=lambda pair: (-pairs[pair], pair))
+        return [(low, high) if self.orders[low] < self.orders[high] else (high, low) for low, high in ordered]
+
+    def merge(self, kept: int, dropped: int) -> tuple[list[Edge], list[Edge]]:
+        """Join `dropped` to `kept`: edges are redirected, parallel ones get the larger w0 and the sums of n and k.
+
+        Gives the stored edges that now stand and those that no longer do.
+        """
+        ends = {kept, dropped}
+        touched = self.touching[kept] | self.touching[dropped]
+        others = sorted({(type_, other) for type_, *rows in touched for other in rows if other not in ends})
+        standing = [(other, self._joined(type_, kept, dropped, other)) for type_, other in others]
+        gone = [self._take(key) for key in sorted(self.touching[dropped])]
+        self.owners[self.owners == dropped] = kept
+        self.runs[kept] |= self.runs[dropped]
+        for run in self.runs[dropped]:
+            self.by_run[run] = (self.by_run[run] - {dropped}) | {kept}
+        self.runs[dropped] = set()
+        for other, edge in standing:
+            self._put(edge.type, kept, other, edge)
+        self._neighbours.clear()
+        return [edge for _, edge in standing], gone
+
+    def _joined(self, type_: EdgeType, kept: int, dropped: int, other: int) -> Edge:
+        edges = [edge for end in (kept, dropped) if (edge := self.edge(type_, end, other)) is not None]
+        low, high = sorted((kept, other))
+        return Edge(
+            type_,
+            self.nodes[low],
+            self.nodes[high],
+            initial=max((edge.initial for edge in edges), default=0.0),
+            uses=sum(edge.uses for edge in edges),
+            successes=sum(edge.successes for edge in edges),
+            live=bool(edges),
+        )
+
+    def _strongest(self, row: int) -> list[tuple[int, Edge]]:
+        similar = self._similarities(row)
+        weights = np.where(similar > SIMILAR, similar, 0.0)
+        for key in self.touching[row]:
+            if key[0] == "similar":
+                edge = self.stored[key]
+                weights[key[1] + key[2] - row] = edge.weight if edge.live else 0.0
+        nearest = np.lexsort((np.arange(len(weights)), -weights))[:NEIGHBOURS]
+        candidates: list[tuple[EdgeType, int]] = [("similar", int(other)) for other in nearest if weights[other] > 0]
+        together = {other for run in self.runs[row] for other in self.by_run[run]} - {row}
+        candidates += [("same_task", other) for other in sorted(together)]
+        strongest: dict[int, Edge] = {}
+        for type_, other in candidates:
+            found = self.edge(type_, row, other)
+            if found is not None and (other not in strongest or found.weight > strongest[other].weight):
+                strongest[other] = found
+        return sorted(strongest.items(), key=lambda item: (-item[1].weight, item[0]))[:NEIGHBOURS]
+
+    def _similarities(self, row: int) -> np.ndarray:
+        """Cosine of a row to every row, the largest over their members, rounded; 0 to itself."""
+        best = np.zeros(len(self.nodes))
+        for vector in self.members[self.owners == row]:
+            cosines = np.round(np.einsum("ij,j->i", self.members, vector).astype(np.float64), 6)
+            np.maximum.at(best, self.owners, cosines)
+        best[row] = 0.0
+        return best
+
+    def _made(self, type_: EdgeType, low: int, high: int, initial: float) -> Edge:
+        return Edge(type_, self.nodes[low], self.nodes[high], initial)
+
+    def _put(self, type_: EdgeType, first: int, second: int, edge: Edge) -> None:
+        low, high = sorted((first, second))
+        self.stored[type_, low, high] = edge
+        self.touching[low].add((type_, low, high))
+        self.touching[high].add((type_, low, high))
+
+    def _take(self, key: tuple[EdgeType, int, int]) -> Edge:
+        for end in key[1:]:
+            self.touching[end].discard(key)
+        return self.stored.pop(key)
+
+
+def merged_into(node: str, nodes: Mapping[str, Record]) -> str | None:
+    """The live node that holds `node` now: itself, or the end of its merges; None where it was taken out."""
+    record = nodes.get(node)
+    while record is not None and record.state not in LIVE:
+        record = nodes.get(record.links[0]) if record.links else None
+    return record.id if record else None
