@@ -362,15 +362,21 @@ def _explore(run: Run, args: argparse.Namespace) -> object:
 
 
 def _score(run: Run, args: argparse.Namespace) -> object:
+    import json
+
     from synth.rewards import score
 
-    return score(run)
+    score(run)
+    return json.loads(run.rewards.read_text(encoding="utf-8"))
 
 
 def _build(run: Run, args: argparse.Namespace) -> object:
+    import json
+
     from synth.dataset import build
 
-    return build(run)
+    build(run)
+    return json.loads((run.dataset / "card.json").read_text(encoding="utf-8"))
 
 
 def _train(run: Run, args: argparse.Namespace) -> object:
@@ -383,7 +389,7 @@ def _train(run: Run, args: argparse.Namespace) -> object:
         from train.sft import train
 
         train(run)
-    return None
+    return {"heads": run.heads, "adapter": run.adapter, "merged": run.merged}
 
 
 def _evaluate(run: Run, args: argparse.Namespace) -> Evaluation:
