@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from random import Random
 
 from providers.types import content_hash
@@ -14,6 +15,7 @@ _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _YEAR = re.compile(r"\b20[0-2]\d\b")
 
 
+@cache
 def archived(country: Country) -> dict[str, dict[str, str]]:
     """The sections as the 2019 edition shows them; every figure 3 to 25 percent off, every year moved back."""
     return {

@@ -57,7 +57,7 @@ MULTIPLIERS = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12
 _QUANTITY = re.compile(
     r"(?P<sign>-?)(?P<currency>\$?)(?P<number>\d[\d,]*(?:\.\d+)?)"
     r"(?:\s+(?P<multiplier>thousand|million|billion|trillion)\b)?"
-    r"\s*(?P<unit>[^(;]*?)\s*(?P<note>(?:\([^()]*\)\s*)*)"
+    r"\s*(?P<unit>(?:[^(;]|\(s\))*?)\s*(?P<note>(?:\([^()]*\)\s*)*)"
 )
 _BORDER = re.compile(r"(?P<name>[^;]+?)\s+(?P<rest>[\d.,]+\s+km[^;]*)")
 _BORDER_NAMES = {
@@ -103,9 +103,9 @@ class Border:
     slug: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Country:
-    """One entity: `sections` maps section -> label -> value, all cleaned of markup; labels hold no colon."""
+    """One entity. `sections` maps section -> label -> value, all cleaned of markup; labels hold no colon."""
 
     slug: str
     name: str
