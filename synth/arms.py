@@ -148,9 +148,8 @@ class ArmRunner:
         bad, limit = progress.failed + progress.timeouts, self.bench.run.config.explore.fail_on_error
         if _too_many(bad, progress.ran, limit):
             raise AgentError(
-                f"{self.stage}: {bad} of {progress.ran} episodes failed, more than "
-                f"explore.fail_on_error = {limit} allows; "
-                f"the first: {progress.first_error}; mend the cause and start again (what is done is kept)"
+                f"{self.stage}: {bad} of {progress.ran} episodes failed, and explore.fail_on_error = {limit} "
+                f"stops there; the first: {progress.first_error}; mend the cause and start again (what is done is kept)"
             )
 
 

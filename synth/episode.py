@@ -134,6 +134,7 @@ async def run_episode(bench: Workbench, prepared: Prepared, arm: Arm, key: Episo
                 seed=agent_seed(bench.run.config.seed, prepared.task.id, arm.repeat),
                 max_steps=max_steps,
             )
+        trajectory.model_dump_json()  # a lone surrogate cannot be written: it fails here, as this episode's error
         outcome = bench.suite.score(prepared.task, trajectory.answer)
         await session.end(trajectory, outcome)
     except TimeoutError:

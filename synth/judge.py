@@ -206,13 +206,11 @@ def _arguments(step: Step) -> str:
 
 
 def _actions(steps: Sequence[Step], answer: str | None) -> str:
-    lines = [f"{step.tool} {_arguments(step)}" for step in steps]
-    return "\n".join([*lines, answer or ""])
+    return "\n".join([*map(_arguments, steps), answer or ""])
 
 
 def _next_action(case: InCase) -> str:
-    text = f"{case.after.tool} {_arguments(case.after)}" if case.after is not None else case.answer or ""
-    return text[:IN_ACTIONS]
+    return (_arguments(case.after) if case.after is not None else case.answer or "")[:IN_ACTIONS]
 
 
 def _signature(step: Step) -> str:
@@ -252,7 +250,7 @@ def _progress(steps: Sequence[Step], answer: str | None) -> int:
 
 def _advance(case: InCase) -> int:
     """How far the next action went: an answer 5, a new page with fields 4, a new page 3, new fields 2, else 0."""
-    if case.after is None:
+    if case.after is None or (case.answer and case.answer in _arguments(case.after)):
         return TOP
     sources: set[str] = set()
     labels: set[str] = set()

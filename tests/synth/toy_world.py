@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from providers.bank import MemoryBank
 from providers.base import Distiller, ProviderCard
+from providers.embedder import load_encoder
 from providers.errors import AgentError
 from providers.space import Space
 from providers.tools import Tool, ToolResult
@@ -31,6 +35,7 @@ from providers.types import (
 from synth.agents.base import AgentSession
 from synth.config import AgentConfig as Agent
 from synth.config import DatasetConfig, EncoderConfig, RunConfig, SuiteConfig, WarmupConfig
+from synth.runs import Run
 
 LABELS = {
     "height": "Vertical extent",
@@ -112,6 +117,7 @@ class ToyAgent:
     async def run(
         self, task: Task, tools: tuple[Tool, ...], session: AgentSession, *, seed: int, max_steps: int
     ) -> Trajectory:
+        _die_at("TOY_KILL_EPISODE")
         assert task.gold is None
         assert not task.family
         if self._log:
@@ -158,6 +164,16 @@ class ToyAgent:
         return ""
 
 
+_CALLS: Counter[str] = Counter()
+
+
+def _die_at(variable: str) -> None:
+    """SIGKILL this process at the n-th call, n in the environment."""
+    _CALLS[variable] += 1
+    if os.environ.get(variable) == str(_CALLS[variable]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _lesson(trajectory: Trajectory) -> str:
     return f"For {trajectory.question.split()[3]} read {trajectory.steps[-1].arguments['label']}"
 
@@ -199,6 +215,7 @@ class Notes:
         earlier = self._space.receipt_of(trajectory.id)
         if earlier is not None:
             return earlier
+        _die_at("TOY_KILL_STORE")
         assert not outcome.reason
         text = _lesson(trajectory)
         record = self._space.new_record(
@@ -276,3 +293,10 @@ def toy_config(runs_dir: Path, name: str = "toy", **changes: Any) -> RunConfig:
         "dataset": DatasetConfig(validation_share=0.25),
     }
     return RunConfig(**{**values, **changes})
+
+
+def bank_content(run: Run) -> list[str]:
+    """All records of a run's bank without their clocks, in order."""
+    with MemoryBank.open(run.bank, load_encoder("hashing", {}, None)) as bank:
+        records = [record for name in ("notes", "lessons") for record in bank.space(name).records()]
+        return sorted(record.model_copy(update={"created": 0.0}).model_dump_json() for record in records)

@@ -1,0 +1,296 @@
+"""Training rows: the filter of the paper on hand-made facts, the split, the caps and the card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from toy_world import toy_config
+
+from providers.errors import ConfigError
+from providers.types import Outcome, Preview, Retrieval, Step, Trajectory
+from router.context import EndContext, InContext
+from router.decisions import Arm, InDecision, InMode
+from router.table import Cell, RoutingTable, TableRow
+from synth.config import DatasetConfig, RewardConfig, RunConfig, TrainConfig
+from synth.dataset import Row, build, dataset_hash, load_rows
+from synth.explore import explore
+from synth.facts import EndingFact, Episode, EpisodeKey, InRecord, Probe, RewardFact, Served
+from synth.rewards import rewards_signature, score
+from synth.runs import Run
+from synth.warmup import warm_up
+
+NAMES = ("notes", "lessons")
+
+
+class Facts:
+    """Hand-made facts of an exploration, from which a dataset is built."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.rows: list[TableRow] = []
+        self.rewards: list[RewardFact] = []
+        self.episodes: list[Episode] = []
+        self.endings: dict[str, EndingFact] = {}
+
+    def task(self, task_id: str, **arms: tuple[float | None, float | None]) -> None:
+        """A task whose providers gave (correct, judge); a provider that is not named retrieved nothing."""
+        cells = [Cell(arm=Arm(provider="none"), correct=0.0)]
+        for name in NAMES:
+            correct, judge = arms.get(name, (0.0, None))
+            cells.append(Cell(arm=Arm(provider=name), correct=correct, empty=name not in arms))
+            if name in arms:
+                self.rewards.append(
+                    RewardFact(phase="begin", task_id=task_id, provider=name, in_mode="query", repeat=0, reward=judge)
+                )
+        previews = tuple(Preview(provider=name, text=f"{name} {task_id}" if name in arms else "") for name in NAMES)
+        self.rows.append(
+            TableRow(task_id=task_id, question=f"Question {task_id}?", family="", previews=previews, cells=tuple(cells))
+        )
+
+    def taken(self, task_id: str, action: InMode, *, correct: bool, reward: float | None, summary: str = "s") -> None:
+        """An In decision of the arm without memory, in a context that `summary` names."""
+        repeat = len(self.episodes)
+        key = EpisodeKey(
+            stage="explore",
+            task_id=task_id,
+            content_key=Retrieval(provider="none").content_key(),
+            in_mode=action,
+            repeat=repeat,
+        )
+        context = InContext(
+            task_id=task_id, question="Q?", step=1, summary=summary, recent=(Step(index=0, tool="open"),)
+        )
+        self.episodes.append(
+            Episode(
+                key=key,
+                status="done",
+                outcome=Outcome(correct=correct),
+                trajectory=Trajectory.make(task_id=task_id, question="Q?", agent="toy", seed=repeat),
+                in_records=(InRecord(context=context, decision=InDecision(action=action)),),
+            )
+        )
+        self.rewards.append(
+            RewardFact(
+                phase="in", task_id=task_id, provider="none", in_mode=action, repeat=repeat, step=1, reward=reward
+            )
+        )
+
+    def ended(self, task_id: str, *, correct: bool | None, **rewards: float | None) -> None:
+        """The task's representative and its End rewards."""
+        from toy_world import Lessons, Notes
+
+        context = EndContext(
+            task_id=task_id,
+            question="Q?",
+            summary="done",
+            outcome=Outcome(correct=correct),
+            cards=(Notes.CARD, Lessons.CARD),
+        )
+        self.endings[task_id] = EndingFact(provider="none", context=context)
+        self.rewards += [RewardFact(phase="end", task_id=task_id, provider=p, reward=r) for p, r in rewards.items()]
+
+    def rows_of(self, phase: str) -> list[Row]:
+        """Write the facts, build, and give the rows of a phase."""
+        with Run.open(self.config) as run:
+            table = RoutingTable(suite="toy", split="explore", providers=NAMES, rows=tuple(self.rows))
+            table.save(run.table("explore"))
+            for row in self.rows:
+                served = {
+                    p.provider: Served(retrieval=Retrieval(provider=p.provider, text=p.text)) for p in row.previews
+                }
+                probe = Probe(task_id=row.task_id, wave=0, previews=row.previews, served=served)
+                run.facts.add_probe("explore", probe)
+            for episode in self.episodes:
+                run.facts.add_episode(episode)
+            for task_id, ending in self.endings.items():
+                run.facts.add_ending("explore", task_id, ending)
+            run.facts.add_rewards(rewards_signature(run), self.rewards)
+            run.facts.set_mark("rewards", rewards_signature(run))
+            build(run)
+            self.card = json.loads((run.dataset / "card.json").read_text())
+            rows = [*load_rows(run, "train"), *load_rows(run, "validation")]
+        return [row for row in rows if row.phase == phase]
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Facts:
+    return Facts(toy_config(tmp_path))
+
+
+@pytest.fixture
+def json_facts(tmp_path: Path) -> Facts:
+    return Facts(toy_config(tmp_path, train=TrainConfig(codec="json"), rewards=RewardConfig(top_k=1)))
+
+
+def targets(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    return {row.task_id: dict(zip(row.candidates, row.targets, strict=True)) for row in rows}
+
+
+def test_begin_marks_are_the_arms_outcomes_and_empty_retrievals_have_none(facts: Facts) -> None:
+    facts.task("told", notes=(0.0, 0.4), lessons=(1.0, 0.8))
+    facts.task("alone", lessons=(1.0, 0.8))
+    facts.task("failed", notes=(0.0, 0.4), lessons=(0.0, 0.4))
+    facts.task("nothing")
+    rows = facts.rows_of("begin")
+    assert targets(rows) == {"told": {"notes": 0.0, "lessons": 1.0}, "alone": {"notes": None, "lessons": 1.0}}
+    assert all(len(row.segments) == 2 and not row.prompt for row in rows)
+    assert "lessons told" in next(row for row in rows if row.task_id == "told").segments[1]
+    assert facts.card["dropped"]["begin: no provider succeeded"] == 1
+    assert facts.card["dropped"]["begin: nothing was retrieved"] == 1
+
+
+def test_a_success_by_irrelevant_memory_is_no_positive_label(facts: Facts) -> None:
+    facts.task("luck", notes=(1.0, 0.0), lessons=(0.0, 0.5))
+    facts.task("half", notes=(1.0, 0.0), lessons=(1.0, 0.5))
+    assert targets(facts.rows_of("begin")) == {"half": {"notes": None, "lessons": 1.0}}
+    assert facts.card["dropped"]["begin: decision with judge reward 0"] == 2
+    assert facts.card["dropped"]["begin: no decision left"] == 1
+
+
+def test_json_keeps_every_success_of_a_proper_subset_and_the_best_judged_where_all_succeed(json_facts: Facts) -> None:
+    json_facts.task("told", notes=(0.0, 0.9), lessons=(1.0, 0.1))
+    json_facts.task("all", notes=(1.0, 0.9), lessons=(1.0, 0.1))
+    rows = json_facts.rows_of("begin")
+    assert {row.task_id: json.loads(row.completion) for row in rows} == {
+        "told": {"action": "query", "provider": "lessons"},
+        "all": {"action": "query", "provider": "notes"},
+    }
+    assert all("lessons" in row.prompt and not row.segments for row in rows)
+    assert json_facts.card["dropped"]["begin: decision outside the top k"] == 1
+
+
+def test_in_prefers_the_action_that_was_correct_then_the_better_judged_then_no_op(facts: Facts) -> None:
+    for name in ("right", "judged", "tied"):
+        facts.task(name)
+    facts.taken("right", "query", correct=True, reward=0.7)
+    facts.taken("right", "no_op", correct=False, reward=0.9)
+    facts.taken("judged", "query", correct=True, reward=0.9)
+    facts.taken("judged", "no_op", correct=True, reward=0.7)
+    facts.taken("tied", "query", correct=True, reward=0.8)
+    facts.taken("tied", "no_op", correct=True, reward=0.8)
+    found = {task_id: list(target.values()) for task_id, target in targets(facts.rows_of("in")).items()}
+    assert found == {"right": [1.0], "judged": [1.0], "tied": [0.0]}
+
+
+def test_in_drops_what_is_below_the_threshold_wrong_or_unscored(facts: Facts) -> None:
+    facts.task("t")
+    facts.taken("t", "query", correct=True, reward=0.59, summary="low")
+    facts.taken("t", "query", correct=False, reward=0.9, summary="wrong")
+    facts.taken("t", "query", correct=True, reward=None, summary="unscored")
+    facts.taken("t", "no_op", correct=True, reward=0.6, summary="kept")
+    rows = facts.rows_of("in")
+    assert [row.targets for row in rows] == [(0.0,)]
+    assert "kept" in "".join(rows[0].segments)
+    assert facts.card["dropped"] == {
+        "begin: nothing was retrieved": 1,
+        "end: no arm finished": 1,
+        "in: below eps_in, or not correct": 2,
+        "in: unscored": 1,
+    }
+
+
+def test_wrong_runs_give_in_rows_where_the_config_says_so(tmp_path: Path) -> None:
+    facts = Facts(toy_config(tmp_path, rewards=RewardConfig(in_requires_correct=False)))
+    facts.task("t")
+    facts.taken("t", "query", correct=False, reward=0.9)
+    assert [row.targets for row in facts.rows_of("in")] == [(1.0,)]
+
+
+def test_end_labels_open_gates_by_later_reuse_and_leaves_unscored_ones_out(facts: Facts) -> None:
+    for name in ("won", "lost", "half", "unscored"):
+        facts.task(name)
+    facts.ended("won", correct=True, notes=0.5, lessons=0.49)
+    facts.ended("lost", correct=False, notes=0.7)
+    facts.ended("half", correct=True, notes=None, lessons=0.0)
+    facts.ended("unscored", correct=True, notes=None, lessons=None)
+    assert targets(facts.rows_of("end")) == {
+        "won": {"notes": 1.0, "lessons": 0.0},
+        "lost": {"notes": 1.0},
+        "half": {"notes": None, "lessons": 0.0},
+    }
+    assert facts.card["dropped"]["end: unscored: too few later tasks, or no open gate"] == 1
+
+
+def test_json_end_answers_are_sets_and_the_empty_one_is_legal(json_facts: Facts) -> None:
+    for name in ("won", "none"):
+        json_facts.task(name)
+    json_facts.ended("won", correct=True, notes=0.5, lessons=0.9)
+    json_facts.ended("none", correct=True, notes=0.1, lessons=0.0)
+    found = {row.task_id: json.loads(row.completion)["selected_providers"] for row in json_facts.rows_of("end")}
+    assert found == {"won": ["notes", "lessons"], "none": []}
+
+
+def test_equal_rows_are_one_row(facts: Facts) -> None:
+    facts.task("t")
+    facts.taken("t", "query", correct=True, reward=0.7)
+    facts.taken("t", "query", correct=True, reward=0.9)
+    assert len(facts.rows_of("in")) == 1
+
+
+def test_caps_draw_by_seed_and_say_how_many_they_left_out(tmp_path: Path) -> None:
+    kept = []
+    for seed in (0, 0, 1):
+        facts = Facts(toy_config(tmp_path, f"seed{seed}", seed=seed, dataset=DatasetConfig(max_begin=5)))
+        for number in range(30):
+            facts.task(str(number), notes=(1.0, 0.5), lessons=(0.0, 0.5))
+        kept.append({row.task_id for row in facts.rows_of("begin")})
+        assert facts.card["dropped"]["begin: above the cap"] == 25
+    assert kept[0] == kept[1] != kept[2]
+    assert len(kept[0]) == 5
+
+
+def test_the_rows_of_a_task_stay_on_one_side_of_the_split(facts: Facts) -> None:
+    for number in range(80):
+        facts.task(str(number), notes=(1.0, 0.5), lessons=(0.0, 0.5))
+        facts.ended(str(number), correct=True, notes=0.9, lessons=0.1)
+    begin, end = facts.rows_of("begin"), facts.rows_of("end")
+    assert {row.task_id: row.split for row in begin} == {row.task_id: row.split for row in end}
+    assert 8 <= sum(row.split == "validation" for row in begin) <= 32
+    assert facts.card["rows"]["train"]["begin"] + facts.card["rows"]["validation"]["begin"] == 80
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> Run:
+    run = Run.open(toy_config(tmp_path))
+    await warm_up(run)
+    await explore(run)
+    score(run)
+    return run
+
+
+async def test_the_whole_chain_gives_rows_of_all_phases_without_gold(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build(run)
+    rows = [*load_rows(run, "train"), *load_rows(run, "validation")]
+    card = json.loads((run.dataset / "card.json").read_text())
+    assert {row.phase for row in rows} == {"begin", "in", "end"}
+    assert card["hash"] == dataset_hash(rows) == dataset_hash(rows[::-1])
+    assert all(len(row.targets) == len(row.candidates) == len(row.segments) for row in rows)
+    assert all(any(target is not None for target in row.targets) for row in rows)
+    assert "gold" not in "".join(segment for row in rows for segment in row.segments)
+    assert "build: rows: train" in capsys.readouterr().err
+    build(run)
+    assert "build: done already" in capsys.readouterr().err
+
+
+async def test_a_damaged_or_outdated_dataset_is_built_again(run: Run) -> None:
+    build(run)
+    path = run.dataset / "train.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.splitlines()[0] + "\n")
+    build(run)
+    assert path.read_text() == whole
+
+
+async def test_building_before_scoring_is_refused(run: Run) -> None:
+    config = run.config
+    run.close()
+    changed = config.model_copy(update={"rewards": RewardConfig(min_exposures=5)})
+    with Run.open(changed) as other, pytest.raises(ConfigError, match="memroute score"):
+        build(other)
+    with Run.open(config) as again, pytest.raises(ConfigError, match="memroute build"):
+        load_rows(again, "train")
