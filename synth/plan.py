@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from providers.embedder import load_encoder
-from providers.errors import ConfigError
+from providers.errors import ConfigError, SuiteError
 from providers.registry import provider_cards
-from providers.types import Flow
+from providers.types import Flow, Split
 from synth.config import RunConfig
 from synth.plugins import load_agent, load_distiller, load_suite
 
@@ -44,11 +44,12 @@ class Plan(Flow):
 def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     """What `stages` would do; `split` is the one that evaluation uses.
 
-    Raises ConfigError where a stage would have nothing to work on, or where a provider, suite, agent, distiller or
-    encoder is unknown or refuses its options.
+    Raises ConfigError where a stage would have nothing to work on, where a split has fewer tasks than are asked for, or
+    where a provider, suite, agent, distiller or encoder is unknown or refuses its options.
     """
     _check_plugins(config)
     plans = tuple(_PLANNERS[stage](config, split) for stage in stages)
+    _check_tasks(config, {"warmup", "explore"} & set(stages) | ({split} if "evaluate" in stages else set()))
     return Plan(
         run=str(config.runs_dir / config.name),
         stages=plans,
@@ -65,10 +66,20 @@ def _check_plugins(config: RunConfig) -> None:
     if twice:
         raise ConfigError(f"providers names {', '.join(twice)} more than once; name each provider once.")
     provider_cards(config.providers)
-    load_suite(config.suite.name, config.seed, config.suite.options)
     load_agent(config.agent.name, config.agent.options)
     load_distiller(config.distiller)
     load_encoder(config.encoder.name, config.encoder.options)
+    load_suite(config.suite.name, config.seed, config.suite.options)
+
+
+def _check_tasks(config: RunConfig, splits: set[str]) -> None:
+    """Ask the suite for the tasks of `splits`, so that one that is too small is not found after the others were run."""
+    suite = load_suite(config.suite.name, config.seed, config.suite.options)
+    for split in sorted(splits):
+        try:
+            suite.tasks(Split(split), getattr(config.suite, split))
+        except SuiteError as error:
+            raise ConfigError(str(error)) from error
 
 
 def _tasks(config: RunConfig, split: str, stage: str) -> int:
