@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,7 @@ def train_heads(run: Run) -> Path:
     print(
         f"heads: {len(table.rows)} tasks, C {found['strength']:g}, {found['dimensions']:g} components; "
         f"cross-validated {found['value']:.3f} against {found['best_single']:.3f} of the best single provider",
+        file=sys.stderr,
         flush=True,
     )
     return run.heads

@@ -1,0 +1,221 @@
+"""The language-model router, trained or untrained, and the same frozen model as a scorer of labels."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from providers.base import ProviderCard
+from providers.errors import EngineError, ModelError
+from router.adapter import load_router
+from router.base_model import Dtype, load_base
+from router.codec import (
+    CodecName,
+    JsonCodec,
+    MarksCodec,
+    Prompt,
+    decide_begin,
+    decide_end,
+    decide_in,
+    empty_previews,
+    fallback_begin,
+)
+from router.context import BeginContext, EndContext, InContext
+from router.decisions import BeginDecision, EndDecision, InDecision, Policy
+from router.marks import Encoded, MarkTokenizer, collate, mark_scores
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+BATCH = 16
+ANSWER_TOKENS = 64
+ANSWER_TOKENS_END = 128
+
+
+class Learned:
+    """Begin, In and End from the marks of one forward pass each."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str) -> None:
+        self.name = name
+        self._model: Any = model
+        self._marks = MarkTokenizer(tokenizer)
+        self._codec = MarksCodec()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(
+        cls,
+        base: str,
+        adapter: Path | None,
+        codec: CodecName,
+        cards: tuple[ProviderCard, ...],
+        *,
+        seed: int = 0,
+        dtype: Dtype = "bfloat16",
+    ) -> Policy:
+        """The router on `base`: trained with an adapter, untrained without. `seed` is for the json codec's fallback.
+
+        Raises `EngineError` where the base cannot be loaded, or the adapter was trained on other prompts or providers.
+        """
+        model, tokenizer = load_router(base, adapter, codec, cards, dtype=dtype)
+        name = "trained" if adapter else "untrained"
+        if codec == "json":
+            return Generating(model, tokenizer, name=name, seed=seed)
+        return cls(model, tokenizer, name=name)
+
+    def score_prompts(self, prompts: Sequence[Prompt]) -> list[list[float]]:
+        """Every candidate's log-odds, prompt by prompt. The result does not depend on how prompts are batched."""
+        import torch
+
+        encoded = [self._marks.encode(prompt.segments) for prompt in prompts]
+        order = sorted(range(len(encoded)), key=lambda place: len(encoded[place].tokens))
+        scores: list[list[float]] = [[] for _ in prompts]
+        with self._lock, torch.inference_mode():
+            for start in range(0, len(order), BATCH):
+                places = [place for place in order[start : start + BATCH] if encoded[place].marks]
+                found = self._score_batch([encoded[place] for place in places]) if places else []
+                for place, values in zip(places, found, strict=True):
+                    scores[place] = values
+        return scores
+
+    def score(self, contexts: Sequence[BeginContext]) -> np.ndarray:
+        """Log-odds of every context's providers, in the order of its previews; shape (contexts, providers)."""
+        return np.asarray(self.score_prompts([self._codec.begin(context) for context in contexts]))
+
+    def choose(self, context: BeginContext, scores: Sequence[float]) -> BeginDecision:
+        """The decision that goes with one row of `score`: an empty preview is left alone while another has text."""
+        names = [preview.provider for preview in context.previews]
+        return decide_begin(scores, names, empty_previews(context))
+
+    async def begin(self, context: BeginContext) -> BeginDecision:
+        return self.choose(context, await self._ask(self._codec.begin(context)))
+
+    async def step(self, context: InContext) -> InDecision:
+        if not context.summary:
+            return InDecision(action="no_op")
+        return decide_in(await self._ask(self._codec.in_(context)))
+
+    async def end(self, context: EndContext) -> EndDecision:
+        prompt = self._codec.end(context)
+        return decide_end(await self._ask(prompt), prompt.candidates)
+
+    async def _ask(self, prompt: Prompt) -> list[float]:
+        return (await asyncio.to_thread(self.score_prompts, [prompt]))[0]
+
+    def _score_batch(self, prompts: Sequence[Encoded]) -> list[list[float]]:
+        batch = collate(prompts).to(self._model.device)
+        flat = iter(mark_scores(self._model, batch, self._marks.yes, self._marks.no).tolist())
+        return [[next(flat) for _ in prompt.marks] for prompt in prompts]
+
+
+class Generating:
+    """The router in the json codec: greedy answers; an illegal one is replaced by a counted rule.
+
+    Begin falls back to a seeded draw among non-empty previews, In to no_op, End to storing nothing.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str, seed: int = 0) -> None:
+        self.name = name
+        self._model: Any = model
+        self._tokenizer: Any = tokenizer
+        self._seed = seed
+        self._codec = JsonCodec()
+        self._lock = threading.Lock()
+
+    async def begin(self, context: BeginContext) -> BeginDecision:
+        answer = await self._ask(self._codec.begin(context), ANSWER_TOKENS)
+        try:
+            return self._codec.parse_begin(answer, context)
+        except ModelError:
+            return fallback_begin(context, self._seed)
+
+    async def step(self, context: InContext) -> InDecision:
+        if not context.summary:
+            return InDecision(action="no_op")
+        answer = await self._ask(self._codec.in_(context), ANSWER_TOKENS)
+        try:
+            return self._codec.parse_in(answer)
+        except ModelError:
+            return InDecision(action="no_op", fallback=True)
+
+    async def end(self, context: EndContext) -> EndDecision:
+        answer = await self._ask(self._codec.end(context), ANSWER_TOKENS_END)
+        try:
+            return self._codec.parse_end(answer, context)
+        except ModelError:
+            return EndDecision(fallback=True)
+
+    async def _ask(self, prompt: Prompt, tokens: int) -> str:
+        return await asyncio.to_thread(self._generate, prompt.text, tokens)
+
+    def _generate(self, text: str, tokens: int) -> str:
+        import torch
+
+        with self._lock, torch.inference_mode():
+            inputs = self._tokenizer(text, return_tensors="pt").to(self._model.device)
+            output = self._model.generate(
+                **inputs, max_new_tokens=tokens, do_sample=False, pad_token_id=self._tokenizer.eos_token_id
+            )
+        answer: str = self._tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        return answer.strip()
+
+
+class LocalScorer:
+    """How well labels continue a prompt under the frozen base model.
+
+    A label's score is its mean log-probability per token after the prompt, less the same after the prompt's last line
+    alone: what the label is worth without content (domain-conditional PMI, Holtzman et al. 2021).
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._model: Any = model
+        self._tokenizer: Any = tokenizer
+        self._without_content: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(cls, base: str, *, dtype: Dtype = "bfloat16") -> Self:
+        """Raises `EngineError` where the base cannot be loaded."""
+        return cls(*load_base(base, dtype=dtype))
+
+    async def score(self, prompt: str, labels: Sequence[str]) -> list[float]:
+        """One score per label; a label stands right after the prompt, its leading space included."""
+        return await asyncio.to_thread(self._score, prompt, tuple(labels))
+
+    def _score(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
+        import torch
+
+        if not labels:
+            return []
+        premise = prompt.rstrip().rpartition("\n")[2]
+        with self._lock, torch.inference_mode():
+            if (premise, labels) not in self._without_content:
+                self._without_content[premise, labels] = self._log_probabilities(premise, labels)
+            found = self._log_probabilities(prompt, labels)
+        return [value - prior for value, prior in zip(found, self._without_content[premise, labels], strict=True)]
+
+    def _log_probabilities(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
+        """Mean log-probability per token of each label; the prompt runs once, the labels as one batch on its cache."""
+        import torch
+
+        device = self._model.device
+        continuations = [self._tokenizer(label, add_special_tokens=False)["input_ids"] for label in labels]
+        if not all(continuations):
+            raise EngineError("The base model's tokenizer gives no token for a label; a label cannot be empty.")
+        start = self._model(**self._tokenizer(prompt, return_tensors="pt").to(device), use_cache=True, logits_to_keep=1)
+        sums = torch.log_softmax(start.logits[0, -1].float(), -1)[[tokens[0] for tokens in continuations]]
+        longest = max(len(tokens) for tokens in continuations)
+        if longest > 1:
+            padded = torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens in continuations], device=device)
+            cache = start.cache
+            cache.batch_repeat_interleave(len(labels))
+            logits = self._model(input_ids=padded[:, :-1], cache=cache, use_cache=True).logits
+            steps = torch.log_softmax(logits.float(), -1).gather(-1, padded[:, 1:, None])[..., 0]
+            for place, tokens in enumerate(continuations):
+                sums[place] += steps[place, : len(tokens) - 1].sum()
+        return [float(total) / len(tokens) for total, tokens in zip(sums, continuations, strict=True)]

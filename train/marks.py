@@ -1,0 +1,173 @@
+"""Training on marks: rows -> tokens, batches that waste little, and the loss at the marks alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from providers.errors import EngineError
+from providers.types import content_hash
+from router.marks import Batch, Encoded, MarkTokenizer, collate, mark_scores
+from synth.dataset import Row
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 8
+"""Batches within which rows are sorted by length; between them they stay shuffled."""
+
+
+def encode_rows(rows: Sequence[Row], tokenizer: MarkTokenizer, max_tokens: int) -> list[dict[str, Any]]:
+    """One training example per row: `input_ids`, `marks`, `targets` (NaN: no label), `weight`, `phase`.
+
+    Raises `EngineError` for a row with more than `max_tokens` tokens: a cut prompt would teach nothing.
+    """
+    examples = []
+    for row in rows:
+        encoded = tokenizer.encode(row.segments)
+        if len(encoded.tokens) > max_tokens:
+            raise too_long(row, len(encoded.tokens), max_tokens)
+        targets = [math.nan if target is None else target for target in row.targets]
+        if all(map(math.isnan, targets)):
+            raise EngineError(f"The {row.phase} row of task {row.task_id} has no label; build the dataset again.")
+        examples.append(
+            {
+                "input_ids": list(encoded.tokens),
+                "marks": list(encoded.marks),
+                "targets": targets,
+                "weight": row.weight,
+                "phase": row.phase,
+            }
+        )
+    return examples
+
+
+def too_long(row: Row, tokens: int, max_tokens: int) -> EngineError:
+    """The error for a row over the limit, with the row's beginning."""
+    text = " ".join(("".join(row.segments) or row.prompt).split())
+    return EngineError(
+        f"The {row.phase} row of task {row.task_id} has {tokens} tokens, over train.max_tokens = {max_tokens}; "
+        f"raise it or shorten what the providers show. The row begins: {text[:200]!r}"
+    )
+
+
+def collate_examples(examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    """A batch of `encode_rows` as tensors: those of `router.marks.Batch`, `targets` and `weights` per mark.
+
+    A mark's weight is its row's, shared among the row's labelled marks and the batch's rows, so that every row counts
+    alike however many candidates it has and however rows are batched; 0 where there is no label.
+    """
+    import torch
+
+    batch = collate([Encoded(tuple(example["input_ids"]), tuple(example["marks"])) for example in examples])
+    targets = torch.tensor([target for example in examples for target in example["targets"]], dtype=torch.float32)
+    weights = []
+    for example in examples:
+        labelled = [not math.isnan(target) for target in example["targets"]]
+        weights += [example["weight"] * known / sum(labelled) / len(examples) for known in labelled]
+    return {
+        "input_ids": batch.rest,
+        "prefix": batch.prefix,
+        "row": batch.row,
+        "column": batch.column,
+        "targets": targets,
+        "weights": torch.tensor(weights, dtype=torch.float32),
+    }
+
+
+def marks_loss(model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int) -> torch.Tensor:
+    """Weighted binary cross-entropy of the marks' log-odds against soft targets; no other token carries loss."""
+    return _loss(_scores(model, inputs, yes, no), inputs)
+
+
+def measure(model: Any, examples: Sequence[Mapping[str, Any]], yes: int, no: int, size: int) -> dict[str, float]:
+    """`validation_loss`, and the share of labels that the decisions agree with: `agreement`, and by phase.
+
+    A Begin row agrees where the best-scored labelled candidate is one of the best-labelled; at In and End every label
+    counts, a score above 0 standing for yes.
+    """
+    import torch
+
+    order = sorted(
+        range(len(examples)), key=lambda place: (examples[place]["phase"], len(examples[place]["input_ids"]))
+    )
+    loss = 0.0
+    agreed: dict[str, list[bool]] = {}
+    with torch.inference_mode():
+        for start in range(0, len(order), size):
+            rows = [examples[place] for place in order[start : start + size]]
+            inputs = {name: tensor.to(model.device) for name, tensor in collate_examples(rows).items()}
+            scores = _scores(model, inputs, yes, no)
+            loss += float(_loss(scores, inputs)) * len(rows)
+            found = iter(scores.tolist())
+            for row in rows:
+                values = [next(found) for _ in row["marks"]]
+                agreed.setdefault(row["phase"], []).extend(_agreement(row["phase"], values, row["targets"]))
+    every = [value for values in agreed.values() for value in values]
+    return {
+        "validation_loss": loss / len(examples),
+        "agreement": sum(every) / len(every),
+        **{f"agreement_{phase}": sum(values) / len(values) for phase, values in sorted(agreed.items())},
+    }
+
+
+def _agreement(phase: str, scores: Sequence[float], targets: Sequence[float]) -> list[bool]:
+    labelled = [(score, target) for score, target in zip(scores, targets, strict=True) if not math.isnan(target)]
+    if phase == "begin":
+        return [max(labelled, key=lambda pair: pair[0])[1] == max(target for _, target in labelled)]
+    return [(score > 0) == (target >= 0.5) for score, target in labelled]
+
+
+def _scores(model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int) -> torch.Tensor:
+    batch = Batch(inputs["prefix"], inputs["input_ids"], inputs["row"], inputs["column"])
+    return mark_scores(model, batch, yes, no)
+
+
+def _loss(scores: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    import torch
+
+    losses = torch.nn.functional.binary_cross_entropy_with_logits(
+        scores, torch.nan_to_num(inputs["targets"]), reduction="none"
+    )
+    return (losses * inputs["weights"]).sum()
+
+
+class PhaseBatches:
+    """An order of examples in which consecutive batches hold one phase (one shared guide) and similar lengths.
+
+    Seeded by epoch; what is left of each phase after full batches comes last, mixed.
+    """
+
+    def __init__(self, examples: Sequence[Mapping[str, Any]], batch_size: int, seed: int) -> None:
+        self._lengths = [len(example["input_ids"]) for example in examples]
+        self._phases = [str(example["phase"]) for example in examples]
+        self._size = batch_size
+        self._seed = seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        draw = random.Random(content_hash("batches", self._seed, self._epoch))
+        batches: list[list[int]] = []
+        left: list[int] = []
+        for phase in sorted(set(self._phases)):
+            places = [place for place, name in enumerate(self._phases) if name == phase]
+            draw.shuffle(places)
+            whole = len(places) // self._size * self._size
+            left += places[whole:]
+            for start in range(0, whole, self._size * CHUNK):
+                chunk = sorted(
+                    places[start : start + self._size * CHUNK][: whole - start], key=self._lengths.__getitem__
+                )
+                batches += [chunk[i : i + self._size] for i in range(0, len(chunk), self._size)]
+        draw.shuffle(batches)
+        for batch in batches:
+            yield from batch
+        yield from left
