@@ -9,14 +9,22 @@ import numpy as np
 
 from evaluation import metrics
 from evaluation.metrics import Columns, Outcomes, mean_or_none, taken
-from evaluation.result import Comparison, Decisions, Evaluation, FamilyCell, Kind, PolicyResult, ShuffledArm
+from evaluation.result import (
+    ROUTERS,
+    Comparison,
+    Decisions,
+    Evaluation,
+    FamilyCell,
+    Kind,
+    PolicyResult,
+    ShuffledArm,
+)
 from evaluation.statistics import Bootstrap, Estimate, Values, benjamini_hochberg, entropy_bits, holm, sign_flip_p
+from evaluation.words import name_of
 from providers.base import ProviderCard
 from router.decisions import NONE
 from router.table import RoutingTable
 
-ROUTERS = ("trained", "heads", "average")
-"""Policies trained on the exploration's outcomes; the recommended one is among them."""
 ORACLE, ORACLE_CROSSFIT = "oracle", "oracle_crossfit"
 COLLAPSE = 0.9
 """A policy that sends more than this share of tasks to one arm is warned about."""
@@ -151,7 +159,7 @@ def compare(material: Material) -> Evaluation:
         n=len(outcomes.task_ids),
         repeats=material.repeats,
         providers=material.table.providers,
-        titles={card.name: card.title for card in material.cards},
+        titles=_titles(material),
         families={family: outcomes.families.count(family) for family in metrics.family_names(outcomes)},
         policies=policies,
         missing=dict(material.missing),
@@ -178,6 +186,10 @@ def compare(material: Material) -> Evaluation:
         warnings=_warnings(judge, policies, recommended),
         notes=_notes(judge, policies, recommended),
     )
+
+
+def _titles(material: Material) -> dict[str, str]:
+    return {card.name: card.title for card in material.cards}
 
 
 def _spread(estimate: Estimate | None) -> tuple[float | None, float | None, float | None]:
@@ -280,11 +292,14 @@ def _comparisons(judge: _Judge, policies: Mapping[str, PolicyResult]) -> tuple[C
 
 
 def _warnings(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str | None) -> tuple[str, ...]:
-    found = []
+    found: list[str] = []
+    titles = _titles(judge.material)
     for name, result in policies.items():
         arm, share = max(result.shares.items(), key=lambda item: item[1])
         if result.kind in ("simple", "router") and share > COLLAPSE:
-            found.append(f"{name} sends {share:.0%} of the tasks to {arm}: it hardly chooses.")
+            found.append(
+                f"{name_of(name, titles)} sends {share:.0%} of the tasks to {name_of(arm, titles)}: it hardly chooses."
+            )
     unscored = int(np.isnan(judge.outcomes.correct).sum())
     if unscored:
         found.append(
@@ -292,26 +307,27 @@ def _warnings(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: 
         )
     if recommended is not None and recommended in policies:
         found += _without_margin(judge, policies, recommended)
-    found += [f"{name} was not evaluated: {reason}" for name, reason in judge.material.missing.items()]
     return tuple(found)
 
 
 def _without_margin(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str) -> list[str]:
     """Say so where the recommended router has no margin over a rule that needs no training, or over one provider."""
     simple = {name: result for name, result in policies.items() if result.kind == "simple"}
+    titles = _titles(judge.material)
     rivals = [name for name in (_best(simple), judge.best_single) if name is not None and name in policies]
     found = []
     for rival in dict.fromkeys(rivals):
         estimate = judge.bootstrap.difference(judge.choices[recommended].values, judge.choices[rival].values)
         if estimate is not None and estimate.low <= 0:
-            found.append(f"{recommended} has no margin over {rival} that the 95 % interval carries.")
+            names = name_of(recommended, titles), name_of(rival, titles)
+            found.append(f"{names[0]} has no margin over {names[1]} that the 95% interval carries.")
     return found
 
 
 def _notes(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str | None) -> tuple[str, ...]:
     material = judge.material
     notes = [
-        f"Intervals: 95 %, paired bootstrap over tasks, {material.resamples} resamples.",
+        f"Intervals: 95%, paired bootstrap over tasks, {material.resamples} resamples.",
         f"An arm's outcome on a task is the mean of its {material.repeats} repeats (another agent seed each).",
         "Begin decisions are replayed on the routing table, which is exact for Begin alone.",
         "best_single was chosen on the exploration table, best_single_hindsight on this split.",

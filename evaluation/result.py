@@ -19,6 +19,10 @@ Kind = Literal["baseline", "single", "simple", "router", "bound"]
 trained; `bound`: uses the outcomes that it is scored on."""
 
 
+ROUTERS = ("trained", "heads", "average")
+"""Policies trained on the exploration's outcomes; the recommended one is among them."""
+
+
 class PolicyResult(Flow):
     """One policy on the tasks of the split."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
+from providers.embedder import load_encoder
 from providers.types import Preview
 from router.decisions import NONE, Arm
 from router.table import Cell, RoutingTable, TableRow
@@ -50,6 +53,7 @@ def made_table(
 ) -> RoutingTable:
     """A table in which families decide which provider helps, and previews give the family away."""
     draw = random.Random(f"{seed} {split} {tasks}")
+    encoder = load_encoder("hashing", {}, None)
     rows = []
     for index in range(tasks):
         family = index % len(FAMILIES)
@@ -86,8 +90,16 @@ def made_table(
                 question=question,
                 family=FAMILIES[family],
                 previews=previews,
-                embedding=tuple(draw.gauss(1.0 if k == family else 0.0, 0.35) for k in range(8)),
+                embedding=_rounded(encoder.encode([question])[0]),
+                preview_embeddings=tuple(
+                    _rounded(vector) if preview.text else (0.0,) * encoder.dimension
+                    for preview, vector in zip(previews, encoder.encode([p.text for p in previews]), strict=True)
+                ),
                 cells=tuple(cells),
             )
         )
     return RoutingTable(suite="factbook", split=split, providers=providers, rows=tuple(rows))
+
+
+def _rounded(vector: np.ndarray) -> tuple[float, ...]:
+    return tuple(round(float(value), 5) for value in vector)

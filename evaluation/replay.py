@@ -1,0 +1,311 @@
+"""Policies compared by replay: each takes its Begin decision on every task, and the table says what that arm gave."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from evaluation.comparison import Material, compare
+from evaluation.result import DecisionLog, Decisions, Evaluation
+from providers.base import ProviderCard
+from providers.errors import ConfigError, EngineError, ModelError
+from providers.types import content_hash
+from router.codec import decide_begin, empty_previews
+from router.context import BeginContext
+from router.decisions import NONE, BeginDecision, Policy
+from router.policies.registry import ONLINE_ONLY, PolicyMaterial, build_policies
+from router.table import RoutingTable
+from synth.explore import run_arms, run_arms_shuffled
+from synth.tables import changed_by_in_mode
+
+if TYPE_CHECKING:
+    from lm.client import ChatModel
+    from synth.runs import Run
+
+RANDOM_SEEDS = 20
+"""Policy seeds over which `random` is averaged."""
+
+AVERAGE = "average"
+"""The trained language model and the heads, their log-odds averaged."""
+
+COMPARED = (
+    NONE,
+    "random",
+    "overlap",
+    "cosine",
+    "knn",
+    "prompt_route_rules",
+    "prompt_route",
+    "untrained",
+    "trained",
+    "heads",
+)
+"""What `evaluate.policies: all` means, beside every single provider and the average of the two trained routers."""
+
+
+@runtime_checkable
+class Scoring(Protocol):
+    """A policy that scores all candidates of many tasks at once."""
+
+    def score(self, contexts: Sequence[BeginContext]) -> np.ndarray:
+        """Shape (tasks, providers); higher is better."""
+        ...
+
+    def choose(self, context: BeginContext, scores: Sequence[float]) -> BeginDecision:
+        """The decision that goes with one row of `score`."""
+        ...
+
+
+async def evaluate(run: Run, split: str = "dev") -> Evaluation:
+    """Compare all policies on a split; written to `run.evaluation/<split>.json`, decisions beside it.
+
+    Runs the split's arms where they do not stand yet. A policy whose material is missing, or whose model fails, is
+    reported as missing with the mend. Safe to kill: decisions that were taken on the same material are not asked again.
+    """
+    config = run.config
+    explore = _explore_table(run)
+    table = await run_arms(run, split)
+    shuffled = await run_arms_shuffled(run, split) if config.evaluate.shuffle else None
+    asked = await _Asking(run, table, explore).all()
+    changed, pairs = changed_by_in_mode(explore)
+    evaluation = compare(
+        Material(
+            run=config.name,
+            seed=config.seed,
+            table=table,
+            explore=explore,
+            cards=_cards(run),
+            decisions=asked.log.policies,
+            resamples=config.evaluate.bootstrap,
+            repeats=config.evaluate.repeats,
+            shuffled=shuffled,
+            missing=asked.missing,
+            in_mode_changes=changed / pairs if pairs else None,
+            recommended_on_dev=_recommended_on_dev(run),
+        )
+    )
+    evaluation.save(run.evaluation / f"{split}.json")
+    return evaluation
+
+
+def contexts_of(table: RoutingTable, cards: tuple[ProviderCard, ...]) -> list[BeginContext]:
+    """What a policy sees of each task: never its family or an outcome."""
+    return [
+        BeginContext(
+            task_id=row.task_id,
+            question=row.question,
+            embedding=np.asarray(row.embedding, dtype=np.float32) if row.embedding else None,
+            previews=row.previews,
+            cards=cards,
+        )
+        for row in table.rows
+    ]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The decisions of all policies that could be asked, and why the others could not."""
+
+    log: DecisionLog
+    missing: dict[str, str]
+
+
+class _Asking:
+    """Asks the policies one after another, so that at most one model is in memory, and keeps every answer at once."""
+
+    def __init__(self, run: Run, table: RoutingTable, explore: RoutingTable) -> None:
+        self._run = run
+        self._cards = _cards(run)
+        self._contexts = contexts_of(table, self._cards)
+        self._task_ids = tuple(row.task_id for row in table.rows)
+        self._path = run.evaluation / f"{table.split}_decisions.json"
+        self._common = content_hash(
+            [context.model_dump(mode="json", exclude={"embedding"}) for context in self._contexts],
+            explore.model_dump_json(exclude={"rows": {"__all__": {"cells": {"__all__": {"judge"}}}}}),
+            run.config.seed,
+            run.config.encoder.model_dump(mode="json"),
+        )
+        self._material = _policy_material(run, explore, self._cards)
+        self._scores: dict[str, np.ndarray] = {}
+        self._kept = DecisionLog.load(self._path).policies if self._path.exists() else {}
+
+    async def all(self) -> Asked:
+        names = _names(self._run, self._cards)
+        made: dict[str, Decisions] = {}
+        missing: dict[str, str] = {}
+        for name in names:
+            try:
+                decisions = await self._one(name)
+            except (EngineError, ModelError, _Missing) as error:
+                missing[name] = str(error)
+                print(f"evaluate: {name} is missing: {error}", file=sys.stderr)
+                continue
+            made[name] = decisions
+            kept = {other: old for other, old in self._kept.items() if other not in made}
+            DecisionLog(task_ids=self._task_ids, policies=made | kept).save(self._path)
+        log = DecisionLog(task_ids=self._task_ids, policies=made)
+        log.save(self._path)
+        return Asked(log, missing)
+
+    async def _one(self, name: str) -> Decisions:
+        key = content_hash(name, self._common, self._stamps(name))
+        kept = self._kept.get(name)
+        if kept is not None and kept.key == key:
+            return kept
+        if name == AVERAGE:
+            decisions = await self._averaged()
+        elif name == "random":
+            seeds = [self._run.config.seed * 1000 + draw for draw in range(RANDOM_SEEDS)]
+            return await self._lots(key, seeds)
+        else:
+            decisions = await self._ask(name, self._build(name, self._material))
+        return Decisions(
+            key=key,
+            arms=(tuple(_single_arm(name, decision) for decision in decisions),),
+            fallbacks=sum(decision.fallback for decision in decisions),
+        )
+
+    async def _lots(self, key: str, seeds: Sequence[int]) -> Decisions:
+        """A policy that depends on its seed alone, under several seeds."""
+        rounds = []
+        for seed in seeds:
+            policy = self._build("random", dataclasses.replace(self._material, seed=seed))
+            rounds.append(tuple(decision.arm for decision in await self._ask("random", policy)))
+        return Decisions(key=key, arms=tuple(rounds))
+
+    def _build(self, name: str, material: PolicyMaterial) -> Policy:
+        if name in ONLINE_ONLY:
+            raise _Missing("it changes what later tasks see, so a routing table cannot say how it does")
+        built, missing = build_policies([name], material)
+        if name in missing:
+            raise _Missing(missing[name])
+        return built[name]
+
+    async def _ask(self, name: str, policy: Policy) -> list[BeginDecision]:
+        if isinstance(policy, Scoring):
+            self._scores[name] = await asyncio.to_thread(policy.score, self._contexts)
+            rows = self._scores[name].tolist()
+            return [policy.choose(context, row) for context, row in zip(self._contexts, rows, strict=True)]
+        limit = asyncio.Semaphore(self._run.config.explore.concurrency if self._material.chat else 1)
+
+        async def ask(context: BeginContext) -> BeginDecision:
+            async with limit:
+                return await policy.begin(context)
+
+        return await asyncio.gather(*(ask(context) for context in self._contexts))
+
+    async def _averaged(self) -> list[BeginDecision]:
+        """Log-odds of both routers, averaged; asked again where the decisions were kept but not the scores."""
+        for name in ("trained", "heads"):
+            if name not in self._scores:
+                await self._ask(name, self._build(name, self._material))
+        chances = np.clip(self._scores["heads"], 1e-6, 1 - 1e-6)
+        scores = (self._scores["trained"] + np.log(chances / (1 - chances))) / 2
+        names = [card.name for card in self._cards]
+        return [
+            decide_begin(row, names, empty_previews(context))
+            for context, row in zip(self._contexts, scores.tolist(), strict=True)
+        ]
+
+    def _stamps(self, name: str) -> dict[str, str]:
+        """What else a policy's decisions depend on."""
+        config, stamps = self._run.config, {}
+        if name in ("trained", "untrained", AVERAGE):
+            stamps["train"] = content_hash(config.train.base, config.train.codec)
+        if name in ("trained", AVERAGE):
+            stamps["adapter"] = _folder_hash(self._run.adapter)
+        if name in ("heads", AVERAGE):
+            stamps["heads"] = _file_hash(self._run.heads)
+        if name == "prompt_route":
+            stamps["model"] = content_hash(
+                config.train.base, config.model.model_dump(mode="json") if config.model else None
+            )
+        return stamps
+
+
+class _Missing(Exception):
+    """A policy cannot be asked; the message says why and what mends it."""
+
+
+def _names(run: Run, cards: Sequence[ProviderCard]) -> list[str]:
+    chosen = run.config.evaluate.policies
+    if chosen != "all":
+        return list(dict.fromkeys(chosen))
+    return [*COMPARED[:2], *(card.name for card in cards), *COMPARED[2:], AVERAGE]
+
+
+def _single_arm(name: str, decision: BeginDecision) -> str:
+    if len(decision.providers) > 1:
+        raise _Missing(f"it combines {len(decision.providers)} providers, and a routing table has single arms alone")
+    return decision.arm
+
+
+def _explore_table(run: Run) -> RoutingTable:
+    path = run.table("explore")
+    if not path.exists():
+        raise ConfigError(
+            f"there is no exploration table of {run.config.name}: run `memroute explore` with this config first"
+        )
+    return RoutingTable.load(path)
+
+
+def _cards(run: Run) -> tuple[ProviderCard, ...]:
+    from providers.registry import provider_cards
+
+    return provider_cards(run.config.providers)
+
+
+def _policy_material(run: Run, explore: RoutingTable, cards: tuple[ProviderCard, ...]) -> PolicyMaterial:
+    from providers.embedder import load_encoder
+
+    config = run.config
+    return PolicyMaterial(
+        cards=cards,
+        seed=config.seed,
+        encoder=load_encoder(config.encoder.name, config.encoder.options, run.cache),
+        explore_table=explore,
+        heads_path=run.heads,
+        adapter_path=run.adapter,
+        base=config.train.base,
+        codec=config.train.codec,
+        chat=_chat(run),
+    )
+
+
+def _chat(run: Run) -> ChatModel | None:
+    """The frozen model of PromptRoute where the config has one, its answers cached in the run's folder."""
+    model = run.config.model
+    if model is None:
+        return None
+    from lm.cache import ResponseCache
+    from lm.client import ChatModel
+
+    return ChatModel(
+        model.base_url,
+        model.model,
+        model.key_env,
+        temperature=model.temperature,
+        timeout=model.timeout,
+        cache=ResponseCache(run.cache),
+    )
+
+
+def _recommended_on_dev(run: Run) -> str | None:
+    path = run.evaluation / "dev.json"
+    return Evaluation.load(path).recommended if path.exists() else None
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _folder_hash(folder: Path) -> str:
+    return content_hash(sorted((path.name, _file_hash(path)) for path in folder.glob("*") if path.is_file()))

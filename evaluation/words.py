@@ -1,0 +1,188 @@
+"""The words of an evaluation: names of policies, numbers as text, and what was found in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evaluation.result import ROUTERS, Comparison, Evaluation, Kind, PolicyResult
+
+MINUS = "−"
+ABSENT = "–"
+
+GROUPS: dict[Kind, str] = {
+    "baseline": "No choice made",
+    "single": "One provider always",
+    "simple": "Simple routers",
+    "router": "Trained routers",
+    "bound": "Upper bounds",
+}
+
+
+@dataclass(frozen=True)
+class PolicyWords:
+    """How a policy is called, and what it does in one clause."""
+
+    name: str
+    does: str
+
+
+POLICIES = {
+    "none": PolicyWords("No memory", "the task agent alone"),
+    "random": PolicyWords("Random", "any provider with something to show"),
+    "overlap": PolicyWords("Word overlap", "preview sharing most words"),
+    "cosine": PolicyWords("Cosine", "preview nearest in embedding"),
+    "knn": PolicyWords("Nearest tasks", "what worked on similar tasks"),
+    "prompt_route": PolicyWords("PromptRoute", "frozen model with a knowledge base"),
+    "prompt_route_rules": PolicyWords("PromptRoute as rules", "the knowledge base alone"),
+    "untrained": PolicyWords("Untrained LM", "base model before training"),
+    "trained": PolicyWords("Trained LM", "LoRA-tuned on exploration"),
+    "heads": PolicyWords("Heads", "one small regression per provider"),
+    "average": PolicyWords("LM and heads", "their log-odds averaged"),
+    "oracle_crossfit": PolicyWords("Oracle, cross-fitted", "best arm, chosen on other runs"),
+    "oracle": PolicyWords("Oracle, plain", "best arm in hindsight, with luck"),
+}
+
+
+def name_of(policy: str, titles: Mapping[str, str]) -> str:
+    """What a policy or arm is called; a single provider goes by its usual name."""
+    return POLICIES[policy].name if policy in POLICIES else titles.get(policy, policy)
+
+
+def policy_words(policy: str, evaluation: Evaluation) -> PolicyWords:
+    """Words for a policy or arm of an evaluation."""
+    if policy in POLICIES:
+        return POLICIES[policy]
+    best_on = [
+        where
+        for where, best in (
+            ("exploration", evaluation.best_single),
+            (evaluation.split, evaluation.best_single_hindsight),
+        )
+        if policy == best
+    ]
+    does = f"best on {' and '.join(best_on)}" if best_on else ""
+    return PolicyWords(name_of(policy, evaluation.titles), does)
+
+
+def ordered(evaluation: Evaluation) -> list[tuple[Kind, list[tuple[str, PolicyResult]]]]:
+    """Policies by group; within a group singles by accuracy, all others in the order that they were asked."""
+    groups = []
+    for kind in GROUPS:
+        members = [(name, result) for name, result in evaluation.policies.items() if result.kind == kind]
+        if kind == "single":
+            members.sort(key=lambda member: -(member[1].accuracy or 0.0))
+        if kind == "bound":
+            members.sort(key=lambda member: member[1].accuracy or 0.0)
+        if members:
+            groups.append((kind, members))
+    return groups
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A fraction as a percentage."""
+    return ABSENT if value is None else f"{signed_zero(100 * value, digits):.{digits}f}%".replace("-", MINUS)
+
+
+def points(value: float | None, digits: int = 1) -> str:
+    """A difference of fractions in percentage points, with its sign."""
+    if value is None:
+        return ABSENT
+    rounded = signed_zero(100 * value, digits)
+    return f"{rounded:+.{digits}f}".replace("-", MINUS) if rounded else f"{0:.{digits}f}"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A plain number with thousands separated."""
+    return ABSENT if value is None else f"{signed_zero(value, digits):,.{digits}f}".replace("-", MINUS)
+
+
+def signed_zero(value: float, digits: int) -> float:
+    """Rounded, without a negative zero."""
+    return round(value, digits) + 0.0
+
+
+def interval(low: float | None, high: float | None, *, signed: bool = False) -> str:
+    """`low to high`, as percentages without the sign or as signed points."""
+    if low is None or high is None:
+        return ABSENT
+    if signed:
+        return f"{points(low)} to {points(high)}"
+    return f"{percent(low)[:-1]} to {percent(high)[:-1]}"
+
+
+def findings(evaluation: Evaluation) -> list[str]:
+    """What was found, in order of weight. A difference that its interval does not carry is said to be within it."""
+    return [sentence for sentence in (_levels(evaluation), *_routers(evaluation), _shuffle(evaluation)) if sentence]
+
+
+def _levels(evaluation: Evaluation) -> str:
+    none = evaluation.policies.get("none")
+    parts = []
+    if none is not None:
+        parts.append(f"No memory solves {percent(none.accuracy)} of {evaluation.n} {evaluation.split} tasks")
+    if evaluation.best_single is not None:
+        name = name_of(evaluation.best_single, evaluation.titles)
+        parts.append(
+            f"the best single provider, {name} (chosen on exploration), {percent(evaluation.best_single_accuracy)}"
+        )
+    if evaluation.oracle_crossfit is not None:
+        parts.append(
+            f"an oracle that picks per task {percent(evaluation.oracle_crossfit)} cross-fitted "
+            f"({percent(evaluation.oracle)} with luck)"
+        )
+    elif evaluation.oracle is not None:
+        parts.append(f"an oracle that picks per task {percent(evaluation.oracle)}, luck included")
+    return "; ".join(parts) + "." if parts else ""
+
+
+def _routers(evaluation: Evaluation) -> list[str]:
+    order = sorted((name for name in ROUTERS if name in evaluation.policies), key=lambda n: n != evaluation.recommended)
+    return [
+        sentence for name in order for sentence in (_level(name, evaluation), _rivals(name, evaluation)) if sentence
+    ]
+
+
+def _level(name: str, evaluation: Evaluation) -> str:
+    result = evaluation.policies[name]
+    label = f"{POLICIES[name].name}, the recommended router," if name == evaluation.recommended else POLICIES[name].name
+    text = f"{label} solves {percent(result.accuracy)}"
+    if result.delta_vs_best_single is None or evaluation.best_single is None:
+        return f"{text}."
+    best = name_of(evaluation.best_single, evaluation.titles)
+    spread = interval(result.delta_ci_low, result.delta_ci_high, signed=True)
+    unsettled = ", so not settled" if straddles(result.delta_ci_low, result.delta_ci_high) else ""
+    return f"{text}: {points(result.delta_vs_best_single)} points against {best} (95% interval {spread}{unsettled})."
+
+
+def _rivals(name: str, evaluation: Evaluation) -> str:
+    result = evaluation.policies[name]
+    parts = [_against(comparison) for comparison in _named(evaluation, name, ("random", "untrained"))]
+    if result.headroom_over_best is not None and evaluation.best_single is not None:
+        best = name_of(evaluation.best_single, evaluation.titles)
+        parts.insert(0, f"{percent(result.headroom_over_best, 0)} of the headroom over {best}")
+    return f"{POLICIES[name].name}: {', '.join(parts)}." if parts else ""
+
+
+def _named(evaluation: Evaluation, policy: str, rivals: tuple[str, ...]) -> list[Comparison]:
+    return [found for found in evaluation.comparisons if found.policy == policy and found.against in rivals]
+
+
+def _against(comparison: Comparison) -> str:
+    name = POLICIES[comparison.against].name
+    spread = interval(comparison.ci_low, comparison.ci_high, signed=True)
+    return f"{points(comparison.delta)} against {name[0].lower()}{name[1:]} ({spread})"
+
+
+def _shuffle(evaluation: Evaluation) -> str:
+    if evaluation.shuffled_loss_share is None or evaluation.best_single is None:
+        return ""
+    share = evaluation.shuffled_loss_share
+    lost = "all" if share >= 1 else percent(share, 0)
+    name = name_of(evaluation.best_single, evaluation.titles)
+    return f"With retrieved texts shuffled across families {name} loses {lost} of its gain over no memory."
+
+
+def straddles(low: float | None, high: float | None) -> bool:
+    """Whether an interval of a difference contains 0."""
+    return low is not None and high is not None and low <= 0 <= high
