@@ -26,11 +26,15 @@ if TYPE_CHECKING:
     from providers.errors import ConfigError as ConfigError
     from providers.errors import MemrouteError as MemrouteError
     from providers.errors import ProviderError as ProviderError
+    from providers.long_term.base import SpaceProvider as SpaceProvider
+    from providers.space import Space as Space
     from providers.tools import Tool as Tool
     from providers.tools import ToolResult as ToolResult
     from providers.types import Outcome as Outcome
+    from providers.types import Parameter as Parameter
     from providers.types import Preview as Preview
     from providers.types import Query as Query
+    from providers.types import Record as Record
     from providers.types import Retrieval as Retrieval
     from providers.types import Split as Split
     from providers.types import Step as Step
@@ -55,11 +59,15 @@ _EXPORTS = {
     "evaluation.result": ("Evaluation",),
     "providers.base": ("Distiller", "MemoryProvider", "ProviderCard"),
     "providers.errors": ("ConfigError", "MemrouteError", "ProviderError"),
+    "providers.long_term.base": ("SpaceProvider",),
+    "providers.space": ("Space",),
     "providers.tools": ("Tool", "ToolResult"),
     "providers.types": (
         "Outcome",
+        "Parameter",
         "Preview",
         "Query",
+        "Record",
         "Retrieval",
         "Split",
         "Step",
