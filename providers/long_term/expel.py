@@ -18,7 +18,7 @@ NEW_COUNT = 2
 USELESS_IN_A_ROW = 3
 WORDS_SHARE = 0.3
 MEANING_SHARE = 0.7
-CONTRADICTION = 0.8
+CONTRADICTION = 0.7
 
 _QUOTED = re.compile(r"[\"“«]([^\"”»]+)[\"”»]")
 
@@ -94,13 +94,13 @@ class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         kept: dict[str, None] = {}
         for draft, vector in zip(drafts, vectors, strict=True):
-            known = self._same_lesson(draft) if draft.kind == "insight" else None
-            if known is not None:
-                self.space.update(_counted(with_origins(known, draft.origins), +1))
-                kept[known.id] = None
-                continue
             if draft.kind == "insight":
                 self._weaken_contradicted(draft)
+                known = self._same_lesson(draft)
+                if known is not None:
+                    self.space.update(_counted(with_origins(known, draft.origins), +1))
+                    kept[known.id] = None
+                    continue
                 draft = draft.model_copy(update={"payload": draft.payload | {"order": self._next_order()}})
             self.space.add([draft], vector[np.newaxis])
             kept[draft.id] = None

@@ -1,0 +1,95 @@
+"""Toys for tests of memories: a scripted distiller, made trajectories, a small bank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from providers.bank import MemoryBank
+from providers.base import Insight, Narrative, Skill, Workflow
+from providers.embedder import Hashing
+from providers.errors import ModelError
+from providers.types import Outcome, Query, Step, Trajectory
+
+CORRECT = Outcome(correct=True, source="gold")
+WRONG = Outcome(correct=False, source="gold")
+UNKNOWN = Outcome(correct=None)
+
+ENCODER = Hashing()
+
+
+def open_bank(folder: Path, name: str = "bank.sqlite") -> MemoryBank:
+    return MemoryBank.open(folder / name, ENCODER)
+
+
+def run_of(task_id: str, question: str = "What is the area of Chad?", seed: int = 0) -> Trajectory:
+    step = Step(index=0, tool="search", arguments={"query": question}, observation="1. [Chad](/chad)")
+    return Trajectory.make(task_id=task_id, question=question, agent="toy", seed=seed, steps=(step,), answer="1")
+
+
+def query_of(text: str) -> Query:
+    return Query(text=text, embedding=ENCODER.encode([text])[0])
+
+
+class ScriptedDistiller:
+    """Gives what it was constructed with, to every run; counts its calls; raises ModelError while `broken`."""
+
+    def __init__(
+        self,
+        *,
+        insights: Sequence[Insight] = (),
+        condensed: str | None = None,
+        workflow: Workflow | None = None,
+        skill: Skill | None = None,
+        narrative: Narrative | None = None,
+    ) -> None:
+        self.insight_lines = tuple(insights)
+        self.condensed = condensed
+        self.next_workflow = workflow
+        self.next_skill = skill
+        self.next_narrative = narrative
+        self.calls = 0
+        self.broken = False
+
+    def _called(self) -> None:
+        self.calls += 1
+        if self.broken:
+            raise ModelError("The model cannot be reached.", retryable=True)
+
+    async def insights(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Insight, ...]:
+        self._called()
+        return self.insight_lines
+
+    async def condensed_run(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        self._called()
+        return self.condensed
+
+    async def workflow(self, trajectory: Trajectory, outcome: Outcome) -> Workflow | None:
+        self._called()
+        return self.next_workflow
+
+    async def skill(self, trajectory: Trajectory, outcome: Outcome) -> Skill | None:
+        self._called()
+        return self.next_skill
+
+    async def narrative(self, trajectory: Trajectory, outcome: Outcome) -> Narrative | None:
+        self._called()
+        return self.next_narrative
+
+
+class FixedEncoder:
+    """Texts have the vectors that they are given; anything else is an error. For tests about similarity."""
+
+    def __init__(self, vectors: dict[str, Sequence[float]]) -> None:
+        self.vectors = {text: np.asarray(vector, dtype=np.float32) for text, vector in vectors.items()}
+        self.identity = "fixed"
+        self.dimension = len(next(iter(vectors.values())))
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        rows = [self.vectors[text] / np.linalg.norm(self.vectors[text]) for text in texts]
+        return np.stack(rows) if rows else np.zeros((0, self.dimension), dtype=np.float32)
+
+    def query(self, text: str) -> Query:
+        return Query(text=text, embedding=self.encode([text])[0])

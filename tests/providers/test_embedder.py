@@ -1,0 +1,111 @@
+"""Encoders and their cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from providers.embedder import CachedEncoder, Encoder, Hashing, load_encoder
+from providers.errors import BankError, ConfigError
+
+
+class CountingEncoder(Hashing):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.seen += texts
+        return super().encode(texts)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), max_size=6))
+def test_hashing_gives_unit_rows_that_do_not_depend_on_company(texts: list[str]) -> None:
+    encoder = Hashing()
+    rows = encoder.encode(texts)
+    assert rows.dtype == np.float32
+    assert rows.shape == (len(texts), encoder.dimension)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-5)
+    for row, text in zip(rows, texts, strict=True):
+        assert np.array_equal(row, encoder.encode([text])[0])
+
+
+def test_hashing_puts_texts_with_shared_words_nearer() -> None:
+    a, b, c = Hashing().encode(["area of Chad", "the area of Chad in km", "life expectancy"])
+    assert a @ b > a @ c
+
+
+def test_every_text_is_encoded_once() -> None:
+    inner = CountingEncoder()
+    cached = CachedEncoder(inner)
+    first = cached.encode(["a", "b", "a"])
+    second = cached.encode(["b", "c"])
+    assert sorted(inner.seen) == ["a", "b", "c"]
+    assert np.array_equal(first[1], second[0])
+    assert np.array_equal(first[0], first[2])
+
+
+def test_the_file_makes_a_second_run_bit_equal_without_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    first = CachedEncoder(CountingEncoder(), path)
+    rows = first.encode(["x", "y"])
+    first.close()
+    inner = CountingEncoder()
+    assert np.array_equal(CachedEncoder(inner, path).encode(["y", "x"]), rows[::-1])
+    assert inner.seen == []
+
+
+def test_the_file_keeps_encoders_apart(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    CachedEncoder(CountingEncoder(), path).encode(["x"])
+    other = CountingEncoder()
+    other.identity = "another"
+    CachedEncoder(other, path).encode(["x"])
+    assert other.seen == ["x"]
+
+
+def test_no_texts_give_no_rows() -> None:
+    assert CachedEncoder(Hashing()).encode([]).shape == (0, 256)
+
+
+def test_a_damaged_cache_names_the_file_and_the_mend(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    path.write_bytes(b"not a database, not at all, " * 100)
+    with pytest.raises(BankError, match=r"cache\.sqlite.*remove the file"):
+        CachedEncoder(Hashing(), path)
+
+
+def test_loading_by_name_path_and_options() -> None:
+    assert load_encoder("hashing").identity == "hashing-256"
+    assert load_encoder("test_embedder:CountingEncoder").dimension == 256
+    assert isinstance(load_encoder("minilm", {"batch_size": 4}), Encoder)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("minilmm", {}, "no encoder 'minilmm'; use minilm or hashing"),
+        ("hashing", {"size": 3}, "does not take these options"),
+        ("no_such_module:Encoder", {}, "cannot be imported"),
+        ("pathlib:Path", {}, "is not an encoder"),
+    ],
+)
+def test_wrong_names_and_options_are_config_errors(name: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_encoder(name, options)
+
+
+@pytest.mark.slow
+def test_minilm_rows_are_the_same_bits_alone_and_in_any_batch() -> None:
+    encoder = load_encoder("minilm")
+    texts = [f"{word} of country number {n} " * (1 + n % 4) for n, word in enumerate(["area", "coal", "life"] * 8)]
+    together = encoder.encode(texts)
+    assert together.shape == (24, 384)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
+    alone = load_encoder("minilm")
+    assert all(np.array_equal(alone.encode([text])[0], row) for text, row in zip(texts, together, strict=True))

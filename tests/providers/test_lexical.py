@@ -1,0 +1,107 @@
+"""Word matching: terms, bounded BM25, TF-IDF cosine, and an index that grows and shrinks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from providers.lexical import LexicalIndex, stem, tokenise, words
+
+WORD = st.sampled_from("area border coal river railway income the of life population".split())
+TEXTS = st.lists(WORD, max_size=8).map(" ".join)
+
+
+def index_of(texts: dict[str, str]) -> LexicalIndex:
+    index = LexicalIndex()
+    for name, text in texts.items():
+        index.add(name, text)
+    return index
+
+
+def test_terms_are_casefolded_stemmed_and_free_of_stop_words() -> None:
+    assert tokenise("What are the Countries of the EU?") == ("country", "eu")
+    assert tokenise("Straße café") == tokenise("STRASSE CAFÉ")
+
+
+@pytest.mark.parametrize(
+    ("plural", "singular"),
+    [("borders", "border"), ("cities", "city"), ("glass", "glass"), ("gas", "gas"), ("census", "census")],
+)
+def test_only_plural_endings_are_cut(plural: str, singular: str) -> None:
+    assert stem(plural) == singular
+
+
+def test_words_of_unspaced_scripts_match_by_character_pairs() -> None:
+    assert words("人口密度") == ["人口", "口密", "密度"]
+    index = index_of({"a": "日本の人口密度", "b": "面積"})
+    assert list(index.bm25("人口")) == ["a"]
+
+
+def test_bm25_is_the_formula_over_its_bound() -> None:
+    index = index_of({"a": "coal coal river", "b": "river border"})
+    idf_coal = math.log(1 + (2 - 1 + 0.5) / (1 + 0.5))
+    idf_river = math.log(1 + (2 - 2 + 0.5) / (2 + 0.5))
+    long, short = 3 / 2.5, 2 / 2.5
+    expected_a = idf_coal * 2 * 2.5 / (2 + 1.5 * (0.25 + 0.75 * long)) + idf_river * 2.5 / (
+        1 + 1.5 * (0.25 + 0.75 * long)
+    )
+    expected_b = idf_river * 2.5 / (1 + 1.5 * (0.25 + 0.75 * short))
+    bound = 2.5 * (idf_coal + idf_river)
+    assert index.bm25("coal river") == pytest.approx({"a": expected_a / bound, "b": expected_b / bound})
+
+
+def test_unknown_query_words_lower_the_bm25_score() -> None:
+    index = index_of({"a": "coal", "b": "river"})
+    assert index.bm25("coal zinc")["a"] < index.bm25("coal")["a"]
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), TEXTS, max_size=8), TEXTS)
+def test_bm25_is_at_least_0_and_below_1(texts: dict[str, str], query: str) -> None:
+    assert all(0 < score < 1 for score in index_of(texts).bm25(query).values())
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), TEXTS, min_size=1, max_size=8), TEXTS)
+def test_tfidf_agrees_with_scikit_learn(texts: dict[str, str], query: str) -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    ours = index_of(texts).tfidf(query)
+    if not any(tokenise(text) for text in texts.values()):
+        assert ours == {}
+        return
+    vectoriser = TfidfVectorizer(analyzer=tokenise)
+    documents = vectoriser.fit_transform(texts.values())
+    counts = np.zeros(len(vectoriser.vocabulary_))
+    unknown = 0.0
+    for token in tokenise(query):
+        if token in vectoriser.vocabulary_:
+            counts[vectoriser.vocabulary_[token]] += 1
+    for token in set(tokenise(query)) - set(vectoriser.vocabulary_):
+        unknown += (tokenise(query).count(token) * (math.log(1 + len(texts)) + 1)) ** 2
+    weighted = counts * vectoriser.idf_
+    norm = math.sqrt(float(weighted @ weighted) + unknown)
+    cosines = documents @ weighted / norm if norm else np.zeros(len(texts))
+    expected = {name: cosine for name, cosine in zip(texts, cosines, strict=True) if cosine > 0}
+    assert ours == pytest.approx(expected)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("pqrs"), st.one_of(st.none(), TEXTS)), max_size=20), TEXTS)
+def test_scores_depend_on_content_and_not_on_history(changes: list[tuple[str, str | None]], query: str) -> None:
+    grown, content = LexicalIndex(), {}
+    for name, text in changes:
+        if text is None:
+            grown.remove(name)
+            content.pop(name, None)
+        else:
+            grown.add(name, text)
+            content[name] = text
+    fresh = index_of(dict(sorted(content.items())))
+    assert grown.bm25(query) == pytest.approx(fresh.bm25(query))
+    assert grown.tfidf(query) == pytest.approx(fresh.tfidf(query))
+    assert len(grown) == len(content)

@@ -1,0 +1,221 @@
+"""Spaces: records and indexes that follow the rows, in and out of transactions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_toys import ENCODER, FixedEncoder, open_bank, run_of
+
+from providers.bank import MemoryBank
+from providers.errors import BankError
+from providers.space import Space
+from providers.types import Record, StoreReceipt
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[Space]:
+    with open_bank(tmp_path) as bank:
+        yield bank.space("toy")
+
+
+def note(space: Space, text: str, position: int = 0, kind: str = "note", **fields: Any) -> Record:
+    record = space.new_record(kind, run_of("t1"), position, text=text, payload={"n": position})
+    return record.model_copy(update=fields)
+
+
+def test_a_record_comes_back_as_it_was(space: Space) -> None:
+    record = note(space, "area of Chad")
+    space.add([record])
+    found = space.get(record.id)
+    assert found is not None
+    assert found.created > 0
+    assert found.model_copy(update={"created": 0.0}) == record
+    assert np.array_equal(space.vectors([record.id])[0], ENCODER.encode(["area of Chad"])[0])
+
+
+def test_ids_come_from_origin_and_not_from_clocks_or_other_records(space: Space) -> None:
+    assert note(space, "one", 0).id == note(space, "another text", 0).id
+    assert note(space, "one", 0).id != note(space, "one", 1).id
+    assert note(space, "one", 0).id != note(space, "one", 0, kind="tip").id
+
+
+def test_adding_an_id_again_changes_nothing(space: Space) -> None:
+    record = note(space, "first")
+    space.add([record])
+    generation = space.generation
+    space.add([record.model_copy(update={"text": "second"})])
+    assert space.generation == generation
+    assert [found.text for found in space.records()] == ["first"]
+
+
+def test_dense_search_orders_equal_scores_by_id_also_at_the_cut(tmp_path: Path) -> None:
+    encoder = FixedEncoder({"same": [1, 0], "other": [0, 1]})
+    with MemoryBank.open(tmp_path / "b.sqlite", encoder) as bank:
+        space = bank.space("toy")
+        records = [note(space, "same", position) for position in range(20)]
+        space.add([*records[10:], note(space, "other", 99), *records[:10]])
+        hits = space.search_dense(encoder.encode(["same"])[0], 5)
+        assert [record.id for record, _ in hits] == sorted(record.id for record in records)[:5]
+        assert [score for _, score in hits] == pytest.approx([1.0] * 5)
+
+
+def test_searches_keep_to_kind_and_to_live_states(space: Space) -> None:
+    live = ["active", "guard", "provisional"]
+    hidden = ["candidate", "archived", "rejected"]
+    for position, state in enumerate([*live, *hidden]):
+        space.add([note(space, "coal in Chad", position, state=state)])
+    space.add([note(space, "coal in Chad", 50, kind="tip")])
+    query = ENCODER.encode(["coal in Chad"])[0]
+    assert sorted(record.state for record, _ in space.search_dense(query, 99, kind="note")) == sorted(live)
+    assert sorted(record.state for record, _ in space.search_lexical("coal", kind="note")) == sorted(live)
+    assert len(space.search_dense(query, 99)) == 4
+    assert [record.kind for record, _ in space.search_tfidf("coal", kind="tip")] == ["tip"]
+    assert sorted(r.state for r in space.records("note", ("archived", "rejected"))) == ["archived", "rejected"]
+
+
+def test_an_updated_text_is_found_under_its_new_words_and_vector(space: Space) -> None:
+    record = note(space, "coal")
+    space.add([record])
+    assert space.search_lexical("coal")
+    space.update(record.model_copy(update={"text": "railway"}))
+    assert not space.search_lexical("coal")
+    (found, score), *_ = space.search_dense(ENCODER.encode(["railway"])[0], 1)
+    assert (found.text, round(score, 5)) == ("railway", 1.0)
+    assert found.text_hash != record.text_hash
+
+
+def test_an_archived_record_stays_readable_and_is_never_found(space: Space) -> None:
+    record = note(space, "coal")
+    space.add([record])
+    space.search_lexical("coal")
+    space.archive(record.id, "useless")
+    assert space.search_dense(ENCODER.encode(["coal"])[0], 3) == []
+    assert space.search_lexical("coal") == []
+    kept = space.get(record.id)
+    assert kept is not None
+    assert kept.state == "archived"
+
+
+def test_a_transaction_sees_its_own_writes_and_nobody_else_does_before_it_ends(space: Space) -> None:
+    record = note(space, "coal", signature="s")
+    seen: list[Any] = []
+
+    def look() -> None:
+        seen.append((space.get(record.id), space.find_signature("s"), space.search_lexical("coal")))
+
+    with space.transaction():
+        space.add([record])
+        space.set_counter("n", 3)
+        assert space.get(record.id) is not None
+        assert space.records("note")
+        assert space.find_signature("s") is not None
+        assert space.counter("n") == 3
+        assert space.vectors([record.id]).any()
+        reader = threading.Thread(target=look)
+        reader.start()
+        reader.join()
+    assert seen == [(None, None, [])]
+    look()
+    assert all(seen[1])
+
+
+def test_an_error_inside_a_transaction_undoes_all_of_it(space: Space) -> None:
+    record = note(space, "coal")
+
+    def fail() -> None:
+        with space.transaction():
+            space.add([record])
+            space.set_counter("n", 1)
+            space.note_offer("t", StoreReceipt(provider="toy", status="stored"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert space.get(record.id) is None
+    assert space.records() == []
+    assert space.counter("n") == 0
+    assert space.receipt_of("t") is None
+    space.add([record])
+    assert len(space.records()) == 1
+
+
+def test_the_first_receipt_of_a_trajectory_stands(space: Space) -> None:
+    first = StoreReceipt(provider="toy", status="stored", record_ids=("r1",))
+    space.note_offer("t", first)
+    space.note_offer("t", StoreReceipt(provider="toy", status="skipped"))
+    assert space.receipt_of("t") == first
+
+
+def test_namespaces_and_providers_do_not_see_each_other(tmp_path: Path) -> None:
+    with open_bank(tmp_path) as bank:
+        mine, other, theirs = bank.space("toy"), bank.space("toy", "team"), bank.space("else")
+        mine.add([note(mine, "coal", signature="s")])
+        mine.set_counter("n", 1)
+        for space in (other, theirs):
+            assert space.records() == []
+            assert space.find_signature("s") is None
+            assert space.counter("n") == 0
+        with pytest.raises(BankError, match="was written to the space"):
+            theirs.add([note(mine, "coal")])
+
+
+def test_a_query_of_another_dimension_is_refused(space: Space) -> None:
+    with pytest.raises(BankError, match="256 dimensions"):
+        space.search_dense(np.ones(3, dtype=np.float32), 1)
+
+
+def test_beginning_a_transaction_inside_a_snapshot_is_refused(space: Space) -> None:
+    with space.snapshot(), pytest.raises(BankError, match="inside a snapshot"), space.transaction():
+        pass
+
+
+def test_an_unknown_record_cannot_be_archived(space: Space) -> None:
+    with pytest.raises(BankError, match="no record 'nope'"):
+        space.archive("nope", "why")
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "update", "archive"]),
+        st.integers(0, 5),
+        st.sampled_from(["coal river", "river border", "railway coal coal", ""]),
+    ),
+    max_size=15,
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(CHANGES)
+def test_followed_indexes_equal_those_of_a_fresh_look(changes: list[tuple[str, int, str]]) -> None:
+    with TemporaryDirectory() as folder, open_bank(Path(folder)) as bank:
+        space = bank.space("toy")
+        query = ENCODER.encode(["coal river"])[0]
+
+        def view(looked: Space) -> Any:
+            return (
+                [(r.id, round(s, 5)) for r, s in looked.search_dense(query, 4)],
+                [(r.id, round(s, 9)) for r, s in looked.search_lexical("coal river")],
+                [(r.id, round(s, 9)) for r, s in looked.search_tfidf("coal river", kind="note")],
+                looked.records(),
+            )
+
+        for action, position, text in changes:
+            record = note(space, text, position)
+            known = space.get(record.id)
+            if action == "add":
+                space.add([record])
+            elif known is not None and action == "update":
+                space.update(known.model_copy(update={"text": text}))
+            elif known is not None:
+                space.archive(record.id, "test")
+            view(space)
+        with open_bank(Path(folder)) as again:
+            assert view(again.space("toy")) == view(space)
