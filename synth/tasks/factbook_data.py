@@ -59,7 +59,8 @@ _QUANTITY = re.compile(
     r"(?:\s+(?P<multiplier>thousand|million|billion|trillion)\b)?"
     r"\s*(?P<unit>(?:[^(;]|\(s\))*?)\s*(?P<note>(?:\([^()]*\)\s*)*)"
 )
-_BORDER = re.compile(r"(?P<name>[^;]+?)\s+(?P<rest>[\d.,]+\s+km[^;]*)")
+_BORDER_END = re.compile(r";\s*|(?<=km),\s*")
+_BORDER = re.compile(r"(?P<name>.+?)\s+(?P<rest>[\d.,]+\s+km.*)")
 _BORDER_NAMES = {
     "congo": "republic-of-the-congo",
     "czech republic": "czechia",
@@ -146,7 +147,8 @@ class World:
         """The neighbours of a country in the order of its page, parsed from prose."""
         return tuple(
             Border(m["name"].strip(), m["rest"].strip(), self._slug_of_name.get(plain(m["name"].split("(")[0])))
-            for m in _BORDER.finditer(country.borders_text)
+            for entry in _BORDER_END.split(country.borders_text)
+            if (m := _BORDER.fullmatch(entry.strip()))
         )
 
 

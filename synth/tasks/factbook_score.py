@@ -30,7 +30,6 @@ _UNIT_WORDS = {
     "square kilometres": "sq km",
     "sq. km": "sq km",
     "km2": "sq km",
-    "km²": "sq km",
     "kilometers": "km",
     "kilometres": "km",
     "meters": "m",
@@ -76,7 +75,7 @@ def _text_keys(text: str) -> set[str]:
 
 def parse_number(text: str) -> tuple[float, str] | None:
     """The value (multiplier applied) and unit key of a text that is one figure; None otherwise."""
-    lowered = unicodedata.normalize("NFKC", text).replace("km²", "km2").casefold().strip().rstrip(".")
+    lowered = unicodedata.normalize("NFKC", text).replace("(s)", "").casefold().strip().rstrip(".")
     match = _NUMBER.fullmatch(lowered)
     if match is None:
         return None
@@ -90,15 +89,14 @@ def parse_number(text: str) -> tuple[float, str] | None:
 def unit_key(unit: str) -> str:
     """One spelling per unit: `percent` -> `%`, `square kilometres` -> `sq km`, `per` -> `/`."""
     key = " ".join(plain(unit).replace("(s)", "").split()).rstrip(".")
-    key = re.sub(r"\s*(?:/|\bper\b)\s*", "/", key)
     for word, short in _UNIT_WORDS.items():
         key = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", short, key)
-    return key.strip()
+    return re.sub(r"\s*(?:/|\bper\b)\s*", "/", key).strip()
 
 
 def _number_matches(value: float, unit: str, answer: str) -> bool:
     parsed = parse_number(answer)
-    if parsed is None or abs(parsed[0] - value) > 1e-9 * max(1.0, abs(value)):
+    if parsed is None or abs(parsed[0] - value) > 1e-12 * max(1.0, abs(value)):
         return False
     return _units_agree(unit_key(unit), parsed[1])
 
@@ -125,5 +123,7 @@ def _list_matches(items: list[dict[str, Any]], parts: list[str]) -> bool:
     return True
 
 
-def _without_odd_bracket(part: str) -> str:
-    return part if part.count("(") == part.count(")") else part.strip("() ")
+def _unbracketed(part: str) -> str:
+    """The part without brackets that stand around all of it or have lost their other half."""
+    whole = part.startswith("(") and part.endswith(")")
+    return part.strip("() ") if whole or part.count("(") != part.count(")") else part

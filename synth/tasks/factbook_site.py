@@ -191,8 +191,10 @@ class _Writer:
             return escape(_cut(value, VALUE_LENGTH))
         entries = []
         for border in self.world.borders(country):
-            url = country_url(border.slug, archive=archive and border.slug in self.stale) if border.slug else None
-            name = _anchor(border.name, url) if url else escape(border.name)
+            name = escape(border.name)
+            if border.slug:
+                url = country_url(border.slug, archive=archive and border.slug in self.stale)
+                name = _anchor(self.world.countries[border.slug].name, url)
             entries.append(f"{name} {escape(border.rest)}")
         return "; ".join(entries)
 
@@ -219,6 +221,9 @@ class Site:
         self.world = world
         self.stale = stale
         self.pages = {page.url: page for page in _Writer(world, stale).pages()}
+        self._titled: dict[str, list[Page]] = {}
+        for page in self.pages.values():
+            self._titled.setdefault(plain(page.title), []).append(page)
         self._lock = threading.Lock()
         self._index = _build_index(self.pages.values())
         self._ranked = lru_cache(maxsize=4096)(self._rank)
@@ -237,9 +242,7 @@ class Site:
 
     def resolve(self, title: str) -> Page | None:
         """The page with this title; where both sites have one, the one that ranks first in search."""
-        wanted = plain(title)
-        named = [page for page in self.pages.values() if plain(page.title) == wanted]
-        return max(named, key=lambda page: page.weight, default=None)
+        return max(self._titled.get(plain(title), ()), key=lambda page: page.weight, default=None)
 
     def _rank(self, key: str) -> tuple[str, ...]:
         """Pages with all words; else pages with any word, at least one of them in the title."""
