@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol
 
 from providers.errors import JudgeError
@@ -233,11 +234,16 @@ def _news(step: Step, sources: set[str], labels: set[str]) -> tuple[bool, bool]:
     if step.error is not None:
         return False, False
     source = step.lineage.source if step.lineage is not None else _signature(step)
-    found = {f"{source} {label}" for label in fields(step.observation)}
+    found = {f"{source} {label}" for label in _labels(step.observation)}
     new_page, new_fields = source not in sources, bool(found - labels)
     sources.add(source)
     labels |= found
     return new_page, new_fields
+
+
+@lru_cache(maxsize=4096)
+def _labels(observation: str) -> tuple[str, ...]:
+    return tuple(fields(observation))
 
 
 def _progress(steps: Sequence[Step], answer: str | None) -> int:

@@ -17,7 +17,7 @@ from providers.errors import ConfigError
 from providers.files import write_atomically
 from providers.short_term import ShortTermMemory
 from providers.types import Retrieval, Trajectory, content_hash
-from router.decisions import NONE
+from router.decisions import NONE, InMode
 from router.table import RoutingTable, TableRow
 from synth.arms import episode_of
 from synth.facts import Episode, EpisodeKey, Probe, RewardFact
@@ -160,11 +160,9 @@ def _judge_in(
 ) -> Iterator[RewardFact]:
     names = episode_names(providers, probe)
     for key, episode in episodes.items():
-        if episode.trajectory is None or key.content_key not in names:
+        if key.content_key not in names:
             continue
-        for record in episode.in_records:
-            step, action = record.context.step, record.decision.action
-            case = in_case(episode.trajectory, step)
+        for step, action, case in in_cases(episode):
             verdict = judge.query(case) if action == "query" else judge.no_op(case)
             yield _reward("in", row.task_id, names[key.content_key], key.in_mode, key.repeat, step, verdict)
 
@@ -177,18 +175,34 @@ def episode_names(providers: Sequence[str], probe: Probe) -> dict[str, str]:
     return names
 
 
-def in_case(trajectory: Trajectory, step: int) -> InCase:
-    """What a judge reads of the In decision before `step`; the memory is rebuilt where it was held back."""
+def in_cases(episode: Episode) -> Iterator[tuple[int, InMode, InCase]]:
+    """What a judge reads of every In decision: its step, its action, and the case."""
+    trajectory = episode.trajectory
+    if trajectory is None:
+        return
+    memory = {injection.step: injection.text for injection in trajectory.injections if injection.phase == "in"}
+    if episode.key.in_mode == "no_op":
+        memory = _held_back(trajectory)
+    for record in episode.in_records:
+        step = record.context.step
+        case = InCase(
+            task=trajectory.question,
+            memory=memory[step],
+            before=trajectory.steps[:step],
+            after=trajectory.steps[step] if step < len(trajectory.steps) else None,
+            answer=trajectory.answer,
+        )
+        yield step, record.decision.action, case
+
+
+def _held_back(trajectory: Trajectory) -> dict[int | None, str]:
+    """The working memory before every step, rebuilt from the steps."""
     memory = ShortTermMemory(trajectory.question)
-    for earlier in trajectory.steps[:step]:
-        memory.observe(earlier)
-    return InCase(
-        task=trajectory.question,
-        memory=memory.render(),
-        before=trajectory.steps[:step],
-        after=trajectory.steps[step] if step < len(trajectory.steps) else None,
-        answer=trajectory.answer,
-    )
+    texts: dict[int | None, str] = {0: memory.render()}
+    for step in trajectory.steps:
+        memory.observe(step)
+        texts[len(texts)] = memory.render()
+    return texts
 
 
 def reuse_facts(run: Run, table: RoutingTable, probes: Mapping[str, Probe]) -> list[RewardFact]:
