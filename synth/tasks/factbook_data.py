@@ -82,6 +82,7 @@ class Quantity:
     year: int | None
 
 
+@lru_cache(maxsize=1 << 17)
 def parse_quantity(text: str) -> Quantity | None:
     """A value such as `$5.8 billion (2024 est.)`; None where the text is not one figure alone."""
     match = _QUANTITY.fullmatch(text.strip())
@@ -125,7 +126,7 @@ class Country:
         return self.value("Geography", "Land boundaries - border countries") or ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class World:
     """All countries by slug, and the regions' members in alphabetical order."""
 

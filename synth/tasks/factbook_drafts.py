@@ -4,8 +4,9 @@ single clear answer."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from synth.tasks.factbook_archive import archived
@@ -95,7 +96,7 @@ def bridge(
 ) -> Draft | None:
     """One field of the country that is known by a thing that no other country shares and that does not name it."""
     thing, gold = _short_form(country, thing_section, thing_label), field_gold(country, field)
-    owners = _owners(world, thing_section, thing_label).get(thing, 0)
+    owners = _owners(world, thing_section, thing_label)[thing]
     if gold is None or field.label == thing_label or owners != 1 or plain(country.name) in plain(thing):
         return None
     clause = THING_CLAUSES[thing_section, thing_label][frame.split].format(t=thing)
@@ -200,11 +201,7 @@ def _short_form(country: Country, section: str, label: str) -> str:
     return min(forms, key=len, default="").strip('"“” ')
 
 
-@lru_cache(maxsize=16)
-def _owners_of(section: str, label: str, values: tuple[str, ...]) -> dict[str, int]:
-    return {value: values.count(value) for value in values}
-
-
-def _owners(world: World, section: str, label: str) -> dict[str, int]:
+@cache
+def _owners(world: World, section: str, label: str) -> Counter[str]:
     """How many countries have each short form."""
-    return _owners_of(section, label, tuple(_short_form(c, section, label) for c in world.countries.values()))
+    return Counter(_short_form(country, section, label) for country in world.countries.values())

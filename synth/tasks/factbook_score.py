@@ -6,6 +6,7 @@ Gold is plain JSON: `{"kind": "number", "value": 16.9, "unit": "years"}`, `{"kin
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from typing import Any
@@ -96,7 +97,7 @@ def unit_key(unit: str) -> str:
 
 def _number_matches(value: float, unit: str, answer: str) -> bool:
     parsed = parse_number(answer)
-    if parsed is None or abs(parsed[0] - value) > 1e-12 * max(1.0, abs(value)):
+    if parsed is None or not math.isclose(parsed[0], value, rel_tol=1e-14):
         return False
     return _units_agree(unit_key(unit), parsed[1])
 
@@ -110,9 +111,7 @@ def _units_agree(gold: str, given: str) -> bool:
 
 def _list_matches(items: list[dict[str, Any]], parts: list[str]) -> bool:
     """Every item is matched by a part of its own."""
-    rest = [
-        part.strip(" ()\t") if part.count("(") != part.count(")") else part.strip() for part in parts if part.strip()
-    ]
+    rest = [_unbracketed(part.strip()) for part in parts if part.strip()]
     if len(rest) != len(items):
         return False
     for item in items:

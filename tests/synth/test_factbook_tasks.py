@@ -20,8 +20,8 @@ PLAIN_WORDS = frozenset(
     "about above after again against among anywhere average away been before below both brings come comes during each "
     "every everybody everything from have here into like many more much number once only other others out over part "
     "people person portion proportion percentage fraction share slice weight extent some somebody than that their them "
-    "then there these they this those through together under upon what whether where which while whoever whom whose with "
-    "would year years country female usually".split()
+    "then there these they this those through together under upon what whether where which while whoever whom whose "
+    "with would year years country female usually".split()
 )
 
 
