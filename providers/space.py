@@ -214,13 +214,15 @@ class Space:
     def records(self, kind: str | None = None, state: Iterable[str] = LIVE) -> list[Record]:
         """Records by kind and state, in order of their ids."""
         states = set(state)
-        pending = self._pending
         with self.snapshot():
-            if states == set(LIVE) and not pending:
-                return list(self._live(kind))
-            merged = self._records | {record_id: record for record_id, (record, _) in pending.items()}
-        found = [merged[record_id] for record_id in sorted(merged)]
-        return [record for record in found if record.state in states and (kind is None or record.kind == kind)]
+            if states == set(LIVE):
+                found = self._live(kind)
+            else:
+                found = [self._records[record_id] for record_id in sorted(self._records)]
+        if pending := self._pending:
+            written = [record for record, _ in pending.values()]
+            found = sorted([r for r in found if r.id not in pending] + written, key=lambda record: record.id)
+        return [record for record in found if record.state in states and kind in (None, record.kind)]
 
     def find_signature(self, signature: str, kind: str | None = None, state: Iterable[str] = LIVE) -> Record | None:
         """The record with that content signature, or None; of several the one with the least id."""
@@ -253,10 +255,11 @@ class Space:
         """The records' vectors, shape (len(record_ids), dimension); zeros where a record has none."""
         table = np.zeros((len(record_ids), self.encoder.dimension), dtype=np.float32)
         with self.snapshot():
-            for row, record_id in zip(table, record_ids, strict=True):
-                vector = self._vector(record_id)
-                if vector is not None:
-                    row[:] = vector
+            known = self._vectors | {record_id: vector for record_id, (_, vector) in self._pending.items()}
+        for row, record_id in enumerate(record_ids):
+            vector = known.get(record_id)
+            if vector is not None:
+                table[row] = vector
         return table
 
     def search_dense(self, embedding: np.ndarray, k: int, kind: str | None = None) -> list[tuple[Record, float]]:
@@ -273,6 +276,11 @@ class Space:
         """The k live records (None: all) that share words with `text`, by BM25 in [0, 1), best first, then by id."""
         with self.snapshot():
             return self._ranked(self._lexical(kind).bm25(text), k)
+
+    def lexical_scores(self, text: str, kind: str | None = None) -> dict[str, float]:
+        """BM25 in [0, 1) of every live record that shares words with `text`, by id, in no order."""
+        with self.snapshot():
+            return self._lexical(kind).bm25(text)
 
     def search_tfidf(self, text: str, k: int | None = None, kind: str | None = None) -> list[tuple[Record, float]]:
         """The k live records (None: all) that share words with `text`, by TF-IDF cosine, best first, then by id."""

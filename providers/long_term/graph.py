@@ -90,10 +90,10 @@ class Graph:
     nodes: list[str]
     vectors: np.ndarray
     """Unit vectors of the nodes, shape (nodes, dimension)."""
-    members: np.ndarray
-    """Unit vectors of the nodes and of all that were merged into them, shape (members, dimension)."""
+    merged: np.ndarray
+    """Unit vectors of what was merged into nodes, shape (merged, dimension)."""
     owners: np.ndarray
-    """Row of the node that each member belongs to."""
+    """Row of the node that each merged one belongs to, shape (merged,)."""
     orders: list[int]
     """When each node was made, counted from 1."""
     runs: list[set[str]]
@@ -111,13 +111,16 @@ class Graph:
             all_nodes = {record.id: record for record in records if record.kind == "node"}
             live = [record for record in all_nodes.values() if record.state in LIVE]
             rows = {record.id: row for row, record in enumerate(live)}
-            owners = {record_id: rows.get(merged_into(record_id, all_nodes) or "") for record_id in all_nodes}
-            member_ids = [record_id for record_id, owner in owners.items() if owner is not None]
+            owners = {
+                record.id: rows[holder]
+                for record in all_nodes.values()
+                if record.id not in rows and (holder := merged_into(record.id, all_nodes)) is not None
+            }
             graph = cls(
                 nodes=[record.id for record in live],
-                vectors=space.vectors([record.id for record in live]),
-                members=space.vectors(member_ids),
-                owners=np.array([owners[record_id] for record_id in member_ids], dtype=np.int64),
+                vectors=space.vectors(list(rows)),
+                merged=space.vectors(list(owners)),
+                owners=np.array(list(owners.values()), dtype=np.int64),
                 orders=[record.payload["order"] for record in live],
                 runs=[{origin.trajectory_id for origin in record.origins} for record in live],
             )
@@ -159,7 +162,8 @@ class Graph:
         """
         if not self.nodes:
             return []
-        scores = MEANING_SHARE * np.maximum(np.einsum("ij,j->i", self.vectors, embedding).astype(np.float64), 0.0)
+        cosines = np.round((self.vectors @ embedding).astype(np.float64), 6)
+        scores = MEANING_SHARE * np.maximum(cosines, 0.0)
         for node, score in words.items():
             row = self.row(node)
             if row is not None:
@@ -210,6 +214,9 @@ class Graph:
         standing = [(other, self._joined(type_, kept, dropped, other)) for type_, other in others]
         gone = [self._take(key) for key in sorted(self.touching[dropped])]
         self.owners[self.owners == dropped] = kept
+        self.owners = np.append(self.owners, kept)
+        self.merged = np.vstack([self.merged, self.vectors[dropped]])
+        self.vectors[dropped] = 0.0
         self.runs[kept] |= self.runs[dropped]
         for run in self.runs[dropped]:
             self.by_run[run] = (self.by_run[run] - {dropped}) | {kept}
@@ -251,13 +258,13 @@ class Graph:
         return sorted(strongest.items(), key=lambda item: (-item[1].weight, item[0]))[:NEIGHBOURS]
 
     def _similarities(self, row: int) -> np.ndarray:
-        """Cosine of a row to every row, the largest over their members, rounded; 0 to itself."""
-        best = np.zeros(len(self.nodes))
-        for vector in self.members[self.owners == row]:
-            cosines = np.round(np.einsum("ij,j->i", self.members, vector).astype(np.float64), 6)
-            np.maximum.at(best, self.owners, cosines)
+        """Cosine of a row to every row, the largest over what was merged into either, rounded; 0 to itself."""
+        best = np.full(len(self.nodes), -1.0)
+        for vector in (self.vectors[row], *self.merged[self.owners == row]):
+            np.maximum(best, self.vectors @ vector, out=best)
+            np.maximum.at(best, self.owners, self.merged @ vector)
         best[row] = 0.0
-        return best
+        return np.round(best, 6)
 
     def _made(self, type_: EdgeType, low: int, high: int, initial: float) -> Edge:
         return Edge(type_, self.nodes[low], self.nodes[high], initial)

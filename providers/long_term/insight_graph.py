@@ -101,7 +101,7 @@ class InsightGraph(SpaceProvider[tuple[Insight, ...]]):
 
     def _hits(self, query: Query) -> list[Hit]:
         graph = self._graph()
-        words = {record.id: score for record, score in self.space.search_lexical(query.text, kind="node")}
+        words = self.space.lexical_scores(query.text, kind="node")
         hits = [hit for hit in graph.spread(words, query.embedding) if hit.score >= LEAST_SCORE]
         return hits[: self.card.top_k]
 

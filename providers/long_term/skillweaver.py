@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from providers.base import ProviderCard, Skill
+from providers.base import Distiller, ProviderCard, Skill
 from providers.errors import ProviderError
 from providers.lexical import tokenise
 from providers.long_term.base import Refused, SpaceProvider, with_origins
+from providers.space import Space
 from providers.types import Effect, Outcome, Parameter, Query, Record, Retrieval, SkillSpec, Trajectory, content_hash
 
 NAME_WEIGHT = 2.0
@@ -39,6 +40,10 @@ class SkillWeaver(SpaceProvider[Skill]):
         gate="success",
         top_k=3,
     )
+
+    def __init__(self, space: Space, distiller: Distiller) -> None:
+        super().__init__(space, distiller)
+        self._cached: tuple[int, dict[str, list[tuple[str, float]]]] | None = None
 
     def lead(self, query: Query) -> tuple[str, str] | None:
         ranked = self._ranked(query)
@@ -118,20 +123,36 @@ class SkillWeaver(SpaceProvider[Skill]):
 
     def _ranked(self, query: Query) -> list[Record]:
         """The best of the offered versions with a score above 0, by score and then by id."""
-        wanted = set(tokenise(query.text))
-        by_name: defaultdict[str, list[Record]] = defaultdict(list)
+        weights = self._weights()
+        scores: defaultdict[str, float] = defaultdict(float)
+        for term in sorted(set(tokenise(query.text))):
+            for record_id, weight in weights.get(term, ()):
+                scores[record_id] += weight
+        best = sorted(scores, key=lambda record_id: (-scores[record_id], record_id))
+        return [self.space.existing(record_id) for record_id in best[: self.card.top_k]]
+
+    def _weights(self) -> dict[str, list[tuple[str, float]]]:
+        """Term -> what it adds to the score of each offered version, cached until the space changes."""
+        generation = self.space.generation
+        if self._cached is None or self._cached[0] != generation:
+            weights: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+            for record in self._offered():
+                first, _, rest = record.payload["doc"].partition("\n")
+                places = ((record.payload["name"], NAME_WEIGHT), (first, FIRST_LINE_WEIGHT), (rest, DOC_WEIGHT))
+                for text, weight in places:
+                    for term in set(tokenise(text)):
+                        weights[term].append((record.id, weight))
+            self._cached = (generation, dict(weights))
+        return self._cached[1]
+
+    def _offered(self) -> list[Record]:
+        """The newest version of each name."""
+        by_name: dict[str, Record] = {}
         for record in self.space.records("skill"):
-            by_name[record.payload["name"]].append(record)
-        offered = [max(versions, key=lambda record: record.payload["version"]) for versions in by_name.values()]
-        scored = [(_score(record, wanted), record) for record in offered]
-        scored.sort(key=lambda item: (-item[0], item[1].id))
-        return [record for score, record in scored[: self.card.top_k] if score > 0]
-
-
-def _score(record: Record, wanted: set[str]) -> float:
-    first, _, rest = record.payload["doc"].partition("\n")
-    places = ((record.payload["name"], NAME_WEIGHT), (first, FIRST_LINE_WEIGHT), (rest, DOC_WEIGHT))
-    return sum(weight * len(wanted.intersection(tokenise(text))) for text, weight in places)
+            other = by_name.get(record.payload["name"])
+            if other is None or record.payload["version"] > other.payload["version"]:
+                by_name[record.payload["name"]] = record
+        return list(by_name.values())
 
 
 def _spec(record: Record) -> SkillSpec:

@@ -183,8 +183,8 @@ def test_spreading_equals_the_definition_over_all_paths(angles: list[float], run
     graph = Graph(
         nodes=[f"n{row}" for row in range(len(angles))],
         vectors=vectors,
-        members=vectors,
-        owners=np.arange(len(angles)),
+        merged=np.zeros((0, 2), dtype=np.float32),
+        owners=np.zeros(0, dtype=np.int64),
         orders=list(range(1, len(angles) + 1)),
         runs=[{f"r{run}"} for run in runs[: len(angles)]],
     )
@@ -358,8 +358,8 @@ def test_merging_keeps_every_edge_of_the_group_at_its_largest(data: st.DataObjec
     graph = Graph(
         nodes=[f"n{row}" for row in range(count)],
         vectors=vectors,
-        members=vectors.copy(),
-        owners=np.arange(count),
+        merged=np.zeros((0, 2), dtype=np.float32),
+        owners=np.zeros(0, dtype=np.int64),
         orders=list(range(1, count + 1)),
         runs=[{f"r{row}"} for row in range(count)],
     )
