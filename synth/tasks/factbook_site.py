@@ -113,8 +113,9 @@ def _words(text: str) -> list[str]:
 
 
 def _key(text: str) -> str:
-    """The searched words of a text, as one string."""
-    return " ".join(word for word in _words(text) if word not in _STOP_WORDS)
+    """The searched words of a text, as one string; stop words count where there is nothing else."""
+    words = _words(text)
+    return " ".join([word for word in words if word not in _STOP_WORDS] or words)
 
 
 def _date(random: Random, year: int) -> str:

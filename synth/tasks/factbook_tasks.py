@@ -40,6 +40,8 @@ ARCHIVE_SHARE = 1 / 3
 """Share of the stale family that asks for the archived edition."""
 _ATTEMPTS = 200
 """Drafts tried per task wanted before a family counts as exhausted."""
+_TRAP_ATTEMPTS = 20
+"""Baits tried for one trap before the next kind of trap has its turn."""
 
 
 def make_tasks(site: Site, seed: int) -> dict[Split, list[Task]]:
@@ -144,7 +146,12 @@ class _Maker:
         order, kinds = self._frames("bridge", random), endless(tuple(THING_CLAUSES), random)
         for field in endless(FIELDS, random):
             country, (section, label) = random.choice(self.pool.countries), next(kinds)
-            yield drafts.bridge(country, section, label, field, self.world, next(order))
+            draft = drafts.bridge(country, section, label, field, self.world, next(order))
+            yield draft if draft and self._findable(draft.meta["thing"], country) else None
+
+    def _findable(self, thing: str, country: Country) -> bool:
+        """Whether the first page of results for a thing has a page of its country."""
+        return any(f"/{country.slug}/" in f"{url}/" for _, url, _, _ in self.site.search(thing).hits)
 
     def _compare(self, random: Random) -> Iterator[Draft | None]:
         order = self._frames("compare", random)
@@ -166,11 +173,15 @@ class _Maker:
             for family in families
         }
         for family in endless(families, random):
-            bait = next(streams[family])
-            index = int(str(bait.meta["frame"]).rpartition("/")[2])
-            draft, changed = self._trap_draft(bait, frames(family, Split.WARMUP)[index], random)
-            meta = {"trap": family, "constraint": changed, "matched": bait.id}
-            yield replace(draft, family="trap", meta=draft.meta | meta) if draft else None
+            for bait in islice(streams[family], _TRAP_ATTEMPTS):
+                index = int(str(bait.meta["frame"]).rpartition("/")[2])
+                draft, changed = self._trap_draft(bait, frames(family, Split.WARMUP)[index], random)
+                if draft is not None:
+                    meta = {"trap": family, "constraint": changed, "matched": bait.id}
+                    yield replace(draft, family="trap", meta=draft.meta | meta)
+                    break
+            else:
+                yield None
 
     def _trap_draft(self, bait: Task, frame: Frame, random: Random) -> tuple[Draft | None, str]:
         """The bait's question turned against it, and what was changed."""

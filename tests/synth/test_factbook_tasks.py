@@ -213,13 +213,12 @@ async def test_reading_the_right_pages_yields_the_gold(split: Split) -> None:
     async with Factbook() as suite:
         reader = Reader(*suite.tools(tasks[0]))  # type: ignore[arg-type]
         for family in MIX:
-            for task in [task for task in tasks if task.family == family][:25]:
+            for task in [task for task in tasks if task.family == family][:12]:
                 answer = await reader.answer(task)
                 assert suite.score(task, answer).correct, (task, answer)
 
 
 async def test_the_thing_of_a_bridge_is_on_the_page_and_found_by_search() -> None:
-    found = 0
     bridges = [task for task in suite_tasks()[Split.DEV] if task.family == "bridge"][:40]
     async with Factbook() as suite:
         search, open_page = suite.tools(bridges[0])
@@ -229,8 +228,7 @@ async def test_the_thing_of_a_bridge_is_on_the_page_and_found_by_search() -> Non
             section = task.meta["thing_section"].lower().replace(" ", "-")
             page = (await open_page.call(page=f"/factbook/{slug}/{section}")).observation
             assert task.meta["thing"] in page
-            found += f"/factbook/{slug}/" in (await search.call(query=task.meta["thing"])).observation
-    assert found / len(bridges) > 0.8
+            assert f"/factbook/{slug}" in (await search.call(query=task.meta["thing"])).observation
 
 
 async def test_the_wrong_site_and_the_stored_constraint_give_wrong_answers() -> None:
