@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from providers import page_text
-from providers.lexical import tokenise
 from providers.tools import Tool, ToolResult
 from providers.types import SkillSpec, Step, Task, Trajectory, content_hash
 from synth.agents.base import AgentSession
@@ -30,6 +29,7 @@ from synth.agents.reading import (
     read_advice,
     read_direction,
     read_operation,
+    word_keys,
 )
 
 WINDOW = 4
@@ -43,6 +43,7 @@ SKILL_FIT = 0.5
 """Least share of a skill's own words that the question must hold before the skill is called."""
 HEADER = frozenset({"URL", "Site", "Last updated", "Last checked"})
 _SLOT = re.compile(r"\{([^{}]+)\}")
+_ADDRESS = re.compile(r"^- (\S*/\S+) \(", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,16 @@ class Target:
     """A thing whose value is wanted."""
 
     name: str
+    subject: str = ""
+    """Whose pages tell of it: the name itself, or whoever the thing named was found to belong to."""
     note: Note | None = None
     settled: bool = False
     searched: int = 0
     direct: bool = False
     opened: int = 0
+
+    def __post_init__(self) -> None:
+        self.subject = self.subject or self.name
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,9 @@ class _Attempt:
         self.source: Target | None = None
         self.listing: str = ""
         self.working: Page | None = None
+        self.working_addresses: set[str] = set()
+        self.spent: frozenset[str] = frozenset()
+        """Question words that served to find whose page it is; they name no field wanted."""
         self.seen: deque[str] = deque(maxlen=agent.window)
         self.dead: set[str] = set()
         self.skill_tried = False
@@ -168,6 +177,7 @@ class _Attempt:
         while len(self.steps) < self.max_steps:
             shown = await self.session.step(tuple(self.steps))
             self.working = Page.read(shown) if shown else None
+            self.working_addresses = set(_ADDRESS.findall(shown))
             last = len(self.steps) == self.max_steps - 1
             action = self._answer() if last else self._next()
             result, seconds, started = await self._act(action)
@@ -268,7 +278,7 @@ class _Attempt:
 
     def _target_of(self, page: Page) -> Target | None:
         wanted = [*self.targets, *([self.source] if self.source else [])]
-        return next((target for target in wanted if _same(target.name, page.subject)), None)
+        return next((target for target in wanted if _same(target.subject, page.subject)), None)
 
     # --- deciding ---
 
@@ -308,41 +318,80 @@ class _Attempt:
 
     def _approach(self, target: Target, *, listing: bool) -> Action | None:
         """The next call that brings a page about `target` into view; None when nothing is left to try."""
-        options: list[tuple[float, Action]] = []
-        about = False
-        for page in self._pages():
-            mine = _same(page.subject, target.name)
-            about = about or mine
-            for text, url in page.links:
-                if url in self.seen or url in self.dead or self._visited(url):
-                    continue
-                head, _, section = text.partition(": ")
-                if mine and section and _same(head, target.name):
-                    options.append((1.0 + self._rate(section), self._open(url, text)))
-                elif _same(text, target.name):
-                    options.append((0.9, self._open(url, text)))
-        for hits in self._searches():
-            for rank, (text, url, gist) in enumerate(hits):
-                if url in self.seen or url in self.dead:
-                    continue
-                rate = self._rate(f"{text} {gist}") - 0.12 * rank
-                if _same(text.partition(": ")[0], target.name):
-                    options.append((0.8 + rate, self._open(url, text)))
-                elif not about and target.opened == 0:
-                    options.append((0.3 + rate, self._open(url, text)))
+        if target.opened > 12:
+            return None
+        self._adopt(target)
+        pages = [page for page in self._pages() if not self._distrusted(page.site)]
+        about = any(_same(page.subject, target.subject) for page in pages)
         if self.advice.direct_titles and not target.direct and (section := self._section(listing=listing)):
             target.direct = True
-            title = f"{target.name}: {section}"
-            return Action("open", {"page": title}, f'Open "{title}".')
-        if target.searched < 2 and not about and not any(score >= 0.8 for score, _ in options):
-            words = [target.name] if target.searched == 0 else [target.name, *sorted(self.question.words)[:3]]
+            title = f"{target.subject}: {section}"
+            if not any(page.title == title for page in pages):
+                return Action("open", {"page": title}, f'Open "{title}".')
+        options = self._links_about(target, pages) + self._hits_about(target, about)
+        if not about and target.searched < 2 and not any(score >= 0.8 for score, _ in options):
+            query = target.name if target.searched == 0 else target.name.partition(" ")[2]
             target.searched += 1
-            query = " ".join(words)
-            if query not in self.dead:
+            if query and query not in self.dead:
                 options.append((0.75, Action("search", {"query": query}, f'Search for "{query}".')))
-        if not options or target.opened > 11:
+        if not options:
             return None
         return max(options, key=lambda option: option[0] + self._jitter())[1]
+
+    def _links_about(self, target: Target, pages: list[Page]) -> list[tuple[float, Action]]:
+        options: list[tuple[float, Action]] = []
+        for page in pages:
+            mine = _same(page.subject, target.subject)
+            for text, url in page.links:
+                if self._known(url):
+                    continue
+                head, _, section = text.partition(": ")
+                if mine and section and _same(head, target.subject):
+                    options.append((1.0 + self._rate(section), self._open(url, text)))
+                elif _same(text, target.subject):
+                    options.append((0.9, self._open(url, text)))
+        return options
+
+    def _hits_about(self, target: Target, about: bool) -> list[tuple[float, Action]]:
+        options: list[tuple[float, Action]] = []
+        for hits in self._searches():
+            for rank, (text, url, gist) in enumerate(hits):
+                if self._known(url):
+                    continue
+                rate = self._rate_hit(text, gist) - 0.12 * rank
+                if target.subject.casefold() in text.casefold():
+                    options.append((0.9 + rate, self._open(url, text)))
+                elif not about and target.opened == 0:
+                    options.append((0.5 + rate, self._open(url, text)))
+        return options
+
+    def _adopt(self, target: Target) -> None:
+        """A thing that is no page's subject belongs to whoever's page states it."""
+        if target.subject != target.name or target.searched == 0:
+            return
+        pages = [page for page in self._pages() if page is not self.working]
+        if any(target.name.casefold() in page.title.casefold() for page in pages):
+            return
+        stated = [
+            (self._rate(label), label, page)
+            for page in pages
+            for label, value in page.fields.items()
+            if re.search(rf"(?<!\w){re.escape(target.name)}(?!\w)", value)
+        ]
+        if stated:
+            _, label, page = max(stated, key=lambda item: item[0])
+            target.subject = page.subject
+            target.opened = 1
+            self.spent |= word_keys(label)
+            self.reads.append(f'Read "{label}" on "{page.title}".')
+
+    def _known(self, url: str) -> bool:
+        """Seen in the last observations, dead, or listed as visited by the working memory."""
+        visited = self.working is not None and any(url == link for _, link in self.working.links)
+        return url in self.seen or url in self.dead or visited or url in self.working_addresses
+
+    def _distrusted(self, site: str) -> bool:
+        return bool(site) and self._advised(site) < -0.1
 
     def _open(self, url: str, text: str) -> Action:
         return Action("open", {"page": url}, f'Open "{text}".')
@@ -367,24 +416,35 @@ class _Attempt:
         """How well a link or label fits the question and the memory's words."""
         return self._coverage(text) + MEMORY_WEIGHT * self._advised(text)
 
+    def _rate_hit(self, title: str, gist: str) -> float:
+        """A search result: its section, and the site that it stands on."""
+        site, _, rest = gist.partition(" - ")
+        label = rest.partition(": ")[0]
+        return (
+            self._rate(site)
+            + 0.5 * self._rate(title.partition(": ")[2])
+            + 0.5 * self._rate(label if len(label) < 60 else "")
+        )
+
     def _coverage(self, text: str) -> float:
         """Share of a text's words that stand in the question; words after ` - ` count half."""
         head, _, tail = text.partition(" - ")
-        weights = dict.fromkeys(tokenise(tail), 0.5) | dict.fromkeys(tokenise(head), 1.0)
+        weights = dict.fromkeys(word_keys(tail), 0.5) | dict.fromkeys(word_keys(head), 1.0)
         total = sum(weights.values())
-        return sum(w for word, w in weights.items() if word in self.question.words) / total if total else 0.0
+        wanted = self.question.words - self.spent
+        return sum(w for word, w in weights.items() if word in wanted) / total if total else 0.0
 
     def _advised(self, text: str) -> float:
-        words = set(tokenise(text.rsplit(": ", 1)[-1]))
+        words = set(word_keys(text.rsplit(": ", 1)[-1]))
         best, worst = 0.0, 0.0
         for mention in self.advice.mentions:
             union = len(words | mention.words)
             likeness = len(words & mention.words) / union if union else 0.0
             if likeness < 0.5:
                 continue
-            value = likeness * mention.weight * (0.6 + 0.4 * self._relevance(mention.cue))
+            value = likeness**2 * mention.weight * (0.6 + 0.4 * self._relevance(mention.cue))
             best, worst = max(best, value), min(worst, value)
-        return best + 0.5 * worst
+        return best + worst
 
     def _relevance(self, cue: frozenset[str]) -> float:
         """Share of a memory line's own words that stand in the question, in [0, 1]."""
@@ -400,16 +460,13 @@ class _Attempt:
     def _searches(self) -> list[tuple[tuple[str, str, str], ...]]:
         return [seen for seen in reversed(self.window) if not isinstance(seen, Page)]
 
-    def _visited(self, url: str) -> bool:
-        """Working memory's list of visited pages spares a second visit."""
-        return self.working is not None and any(url == link for _, link in self.working.links)
-
     def _read_pages(self, target: Target) -> None:
         for page in self._pages():
-            if page is self.working or not _same(page.subject, target.name):
+            if page is self.working or not _same(page.subject, target.subject):
                 continue
+            trust = min(0.0, self._advised(page.site))
             for label, value in page.fields.items():
-                score = self._rate(label) + self._jitter()
+                score = self._rate(label) + trust + self._jitter()
                 if page.title.endswith(f": {self.section_habit}") and self.section_habit:
                     score += 0.05
                 if target.note is None or score > target.note.score:
@@ -428,13 +485,9 @@ class _Attempt:
         assert self.source is not None
         best: tuple[float, list[str], str] | None = None
         for page in self._pages():
-            if page is self.working or (
-                not _same(page.subject, self.source.name) and self.source.name not in page.title
-            ):
+            if page is self.working or self.source.name.casefold() not in page.title.casefold():
                 continue
-            plain = [text for text, _ in page.links if ": " not in text]
-            if not page.fields and len(plain) >= 3:
-                self.reads.append(f'Read "{page.title}".')
+            if plain := _listed(page):
                 self._set_targets(plain, page.title)
                 return True
             for label, value in page.fields.items():
@@ -454,7 +507,7 @@ class _Attempt:
 
     def _choose_plan(self) -> None:
         fitting = [
-            (len(set(tokenise(plan.cue)) & self.question.words) / (1 + rank), -rank, plan)
+            (len(set(word_keys(plan.cue)) & self.question.words) / (1 + rank), -rank, plan)
             for rank, plan in enumerate(self.advice.plans)
             if self._accounts_for_question(plan)
         ]
@@ -529,7 +582,7 @@ class _Attempt:
     def _resolve(self, title: str) -> str:
         """A title that a search result in view carries is opened where the matcher likes it best."""
         offers = [
-            (self._rate(f"{text} {gist}") - 0.12 * rank + self._jitter(), url)
+            (self._rate_hit(text, gist) - 0.12 * rank + self._jitter(), url)
             for hits in self._searches()
             for rank, (text, url, gist) in enumerate(hits)
             if _same(text, title)
@@ -564,13 +617,13 @@ class _Attempt:
 
     def _nearest_label(self, page: Page, label: str) -> str | None:
         """The plan's label on this page, unless the question itself names another one there plainly."""
-        wanted = set(tokenise(label))
+        wanted = set(word_keys(label))
         plain = max(page.fields, key=self._coverage, default=None)
         if plain is not None and self._coverage(plain) >= 0.75 > self._coverage(label):
             return plain
         best, found = 0.0, None
         for candidate in page.fields:
-            words = set(tokenise(candidate))
+            words = set(word_keys(candidate))
             likeness = len(words & wanted) / len(words | wanted) if words | wanted else 0.0
             if likeness > best:
                 best, found = likeness, candidate
@@ -579,15 +632,13 @@ class _Attempt:
     def _follow_each(self, following: _Following, step: PlanStep) -> None:
         if not self.targets or (self.source is not None and not self.source.settled):
             page = next(iter(self._pages()), None)
-            plain = [text for text, _ in page.links if ": " not in text] if page and not page.fields else []
-            if len(plain) >= 2 and page is not None:
-                self.reads.append(f'Read "{page.title}".')
+            if page is not None and (plain := _listed(page)):
                 self._set_targets(plain, page.title)
         if self.source is not None and not self.source.settled:
             following.failed = True
             return
         for target in reversed(self.targets):
-            filled = self._fill(step.argument.replace("{name}", target.name), following.binding)
+            filled = self._fill(step.argument.replace("{name}", target.subject), following.binding)
             if step.label:
                 following.steps.appendleft(PlanStep("read", step.label))
             following.steps.appendleft(PlanStep("open", filled))
@@ -610,7 +661,7 @@ class _Attempt:
         """Call the skill whose own words the question holds best, if its parameters can be bound."""
         best: tuple[float, SkillSpec, dict[str, Any]] | None = None
         for skill in self.session.skills:
-            words = set(tokenise(f"{skill.name.replace('_', ' ')}"))
+            words = set(word_keys(f"{skill.name.replace('_', ' ')}"))
             fit = len(words & self.question.words) / len(words) if words else 0.0
             arguments = self._arguments(skill)
             if arguments is None or fit < SKILL_FIT:
@@ -691,13 +742,19 @@ class _Attempt:
 
 def _ending_kind(ending: str) -> str:
     lowered = ending.lower()
-    if "number of" in lowered or "count" in lowered:
+    if re.search(r"\b(number of|count)\b", lowered):
         return "count"
     return "extreme" if "name of" in lowered or read_direction(lowered) else "value"
 
 
 def _same(name: str, other: str) -> bool:
     return name.casefold().removeprefix("the ") == other.casefold().removeprefix("the ")
+
+
+def _listed(page: Page) -> list[str]:
+    """The names on a page that is little more than a list of links; empty for any other page."""
+    plain = [text for text, _ in page.links if ": " not in text]
+    return plain if len(plain) >= 3 and len(page.fields) <= 2 else []
 
 
 _HIT = re.compile(r"^\d+\. \[([^\]]+)\]\(([^)]+)\)(.*)$", re.MULTILINE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from providers.lexical import tokenise
@@ -18,30 +19,30 @@ Kind = Literal["value", "extreme", "count"]
 _LARGEST = frozenset(
     (
         "largest highest most greatest biggest longest oldest maximum top tops leads leading longer larger higher "
-        "greater bigger more heaviest tallest richest ahead upper"
+        "greater bigger more heaviest tallest richest ahead upper peak tops best"
     ).split()
 )
 _SMALLEST = frozenset(
     (
         "smallest lowest least fewest youngest shortest minimum bottom trails smaller lower fewer less poorest "
-        "slimmest lightest behind last"
+        "slimmest lightest behind trail minimal"
     ).split()
 )
-_ABOVE = (
-    "above",
-    "over",
-    "more than",
-    "exceeding",
-    "exceeds",
-    "exceed",
-    "greater than",
-    "higher than",
-    "beyond",
-    "at least",
+_ABOVE = tuple(
+    (
+        "above|over|more than|exceeding|exceeds|exceed|greater than|higher than|beyond|at least|surpass|surpasses|"
+        "pass|passes|topping|in excess of"
+    ).split("|")
 )
-_BELOW = ("below", "under", "less than", "fewer than", "lower than", "short of", "beneath", "at most", "smaller than")
+_BELOW = tuple(
+    (
+        "below|under|less than|fewer than|lower than|short of|beneath|at most|smaller than|miss|misses|"
+        "fall short of|not reach"
+    ).split("|")
+)
 _WITH_VALUE = re.compile(
-    r"\b(figure|value|amount|number too|by its|how much|together with|and what|number as well)\b", re.I
+    r"\b(?:and|plus|add|mention|with|together|at what)\b[^.?]*\b(?:figure|value|number|amount|much|level|score|what)\b",
+    re.I,
 )
 _REFUSAL = re.compile(r"\b(not|never|avoid|instead of|wrong|distrust|skip|do not|don't)\b", re.I)
 _QUOTED = re.compile(r'"([^"]{1,120})"')
@@ -52,9 +53,9 @@ _THRESHOLD = re.compile(
     re.I,
 )
 _SCALE = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
-_NAME_WORD = r"(?:[A-ZÀ-Þ][\w'’ʻ.-]*|d'[A-Z][\w-]*)"
+_NAME_WORD = r"(?:[A-ZÀ-ÞŌ][\w'’ʻ-]*(?:\.\w[\w'’-]*)*|d'[A-Z][\w-]*)"
 _NAME = re.compile(
-    rf"{_NAME_WORD}(?:(?:\s+(?:of\s+the|of|the|da|de|du|al|la|el|ou|um|der|and\s+the)\s+|\s+){_NAME_WORD}|\s+\([A-Z][\w-]*\))*"
+    rf"{_NAME_WORD}(?:(?:\s+(?:of\s+the|of|the|da|de|du|al|la|el|i|ou|um|der|and\s+the)\s+|\s+){_NAME_WORD}|\s+\([A-Z][\w-]*\))*"
 )
 _OPENERS = frozenset(
     (
@@ -83,7 +84,7 @@ def read_operation(text: str) -> Operation:
     """The operation that a question (or the end of a plan) asks for."""
     lowered = text.lower()
     threshold = _THRESHOLD.search(text)
-    if threshold and re.search(r"\b(how many|number of|count|tally|total up)\b", lowered):
+    if threshold and re.search(r"\b(how many|how often|number of|count|tally|total up)\b", lowered):
         amount = float(threshold.group(1).replace(",", "")) * _SCALE.get((threshold.group(2) or "").lower(), 1.0)
         above = any(re.match(word.replace(" ", r"\s+"), threshold.group(0), re.I) for word in _ABOVE)
         return Operation("count", 1 if above else -1, amount)
@@ -93,9 +94,25 @@ def read_operation(text: str) -> Operation:
     return Operation("value")
 
 
+_FIRST_PLACE = re.compile(r"\b(comes? (?:in )?first|in (?:the )?lead|at the head|head of|first place|in front)\b")
+_LAST_PLACE = re.compile(r"\b(comes? (?:in )?last|at the (?:very )?end|last place|tail of)\b")
+_DESCRIBED = re.compile(
+    r"\b(?:tallest|highest|top|topmost|lowest|largest|biggest)\s+(?:\w+\s+){0,2}(?:is|named|called)\b|"
+    r"\bas its (?:tallest|highest|top|topmost|lowest|largest|biggest)\b"
+)
+
+
 def read_direction(text: str) -> int:
-    """1 or -1 for the first superlative or comparative in the text, 0 where there is none."""
-    for word in re.findall(r"[a-z]+", text.lower()):
+    """1 or -1 for the first superlative or comparative in the text, 0 where there is none.
+
+    A superlative that only describes a thing already named (`whose highest point is ...`) asks for nothing.
+    """
+    lowered = _DESCRIBED.sub(" ", text.lower())
+    if _FIRST_PLACE.search(lowered):
+        return 1
+    if _LAST_PLACE.search(lowered):
+        return -1
+    for word in re.findall(r"[a-z]+", lowered):
         if word in _LARGEST:
             return 1
         if word in _SMALLEST:
@@ -109,27 +126,30 @@ def direction_words(text: str) -> list[str]:
 
 
 def read_names(text: str) -> list[str]:
-    """Proper names and quoted or dotted tokens of a question, in order, without the words that open a sentence."""
+    """Proper names and quoted or dotted tokens of a question, in order.
+
+    A capital that opens a sentence may be an ordinary word: it counts as a name only where nothing else does, or where
+    a list or a possessive shows it to be one. Acronyms (`GDP`) are words.
+    """
     found: list[tuple[int, str]] = [(m.start(), m.group(1)) for m in _QUOTED.finditer(text)]
     found += [(m.start(), m.group(0)) for m in re.finditer(r"(?<![\w.])\.[a-z]{2}\b", text)]
+    doubtful: list[tuple[int, str]] = []
     bare = _QUOTED.sub(lambda m: " " * len(m.group(0)), text)
     for match in _NAME.finditer(bare):
         start, name = match.start(), match.group(0)
-        first, _, rest = name.partition(" ")
-        while first.lower().rstrip(",.:'") in _OPENERS and _opens_sentence(bare, start):
-            start += len(first) + 1
-            name = re.sub(r"^(?:of\s+the|of|the|and\s+the)\s+", "", rest)
-            first, _, rest = name.partition(" ")
-            if not first:
-                break
+        opens = _opens_sentence(bare, start)
+        while opens and name.partition(" ")[0].lower().rstrip(",:'") in _OPENERS:
+            start += len(name.partition(" ")[0]) + 1
+            name = re.sub(r"^(?:of\s+the|of|the|and\s+the)\s+", "", name.partition(" ")[2])
+            opens = False
+        name = re.sub(r"^(?:[A-Z]{2,}\s+(?:of\s+(?:the\s+)?)?)+", "", name + " ").strip()
         name = name.rstrip(".,:;").removesuffix("'s").removesuffix("’s")
-        if name and len(name) > 1:
-            found.append((start, name))
-    ordered: list[str] = []
-    for _, name in sorted(found):
-        if name not in ordered:
-            ordered.append(name)
-    return ordered
+        if len(name) < 2 or name.isupper():
+            continue
+        listed = re.match(r"(?:'s|’s|,|\s+and\s+[A-Z])", bare[match.end() - 2 :].lstrip("abcdefghijklmnopqrstuvwxyz"))
+        sure = not opens or " " in name or listed
+        (found if sure else doubtful).append((start, name))
+    return list(dict.fromkeys(name for _, name in sorted(found or doubtful)))
 
 
 def _opens_sentence(text: str, start: int) -> bool:
@@ -149,9 +169,29 @@ class Question:
 
     @classmethod
     def read(cls, text: str) -> Question:
-        names = tuple(read_names(text))
-        named = {word for name in names for word in tokenise(name)}
-        return cls(text, frozenset(tokenise(text)) - named, names, tuple(_YEAR.findall(text)), read_operation(text))
+        operation = read_operation(text)
+        names = read_names(text)
+        if operation.kind == "value":
+            names = _joined(names, text)
+        named = {word for name in names for word in word_keys(name)}
+        return cls(text, word_keys(text) - named, tuple(names), tuple(_YEAR.findall(text)), operation)
+
+
+def _joined(names: list[str], text: str) -> list[str]:
+    """`Trinidad and Tobago` is one name where the question is about one thing."""
+    joined: list[str] = []
+    for name in names:
+        if joined and f"{joined[-1]} and {name}" in text:
+            joined[-1] = f"{joined[-1]} and {name}"
+        else:
+            joined.append(name)
+    return joined
+
+
+@lru_cache(maxsize=65536)
+def word_keys(text: str) -> frozenset[str]:
+    """The content words of a text, cut to six letters so that `archive` and `archived` are one."""
+    return frozenset(word[:6] for word in tokenise(text))
 
 
 StepKind = Literal["search", "open", "read", "each", "answer"]
@@ -213,7 +253,7 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
     steps: list[PlanStep] = []
     cue_lines: list[str] = []
     for line_rank, line in enumerate(block.splitlines()):
-        cue = frozenset(tokenise(_QUOTED.sub(" ", line)))
+        cue = word_keys(_QUOTED.sub(" ", line))
         found = False
         for clause in _CLAUSE.split(line):
             step = None if _REFUSAL.search(_QUOTED.sub(" ", clause)) else read_step(clause)
@@ -227,7 +267,7 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
                 if step is not None and step.kind == "search":
                     continue
                 advice.mentions.append(
-                    Mention(name, frozenset(tokenise(_after_colon(name))), sign * weight * 0.97**line_rank, cue)
+                    Mention(name, word_keys(_after_colon(name)), sign * weight * 0.97**line_rank, cue)
                 )
         if not found:
             cue_lines.append(line)
