@@ -126,7 +126,10 @@ class _Maker:
         order = self._frames("lookup", random)
         for turn, field in enumerate(endless(FIELDS, random)):
             phrasings = field.phrasings(self.split)
-            phrasing = phrasings[turn // len(FIELDS) % len(phrasings)]
+            if self.split is Split.WARMUP:
+                # The curriculum: a field asked for almost by its label teaches where it stands.
+                phrasings = (f"the {field.name} of {{c}}", *phrasings)
+            phrasing = phrasings[(turn + turn // len(FIELDS)) % len(phrasings)]
             yield drafts.lookup(random.choice(self.pool.countries), field, phrasing, next(order))
 
     def _extremum(self, random: Random) -> Iterator[Draft | None]:
