@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -70,9 +71,10 @@ def load_base(base: str, *, dtype: Dtype, cache: Path | None = None) -> tuple[Pr
 
 
 def quiet_loading() -> None:
-    """Switch off transformers' weight-loading bars, so that a stage's own lines are what one sees."""
+    """Switch off transformers' weight-loading bars and a deprecation notice between it and peft."""
     from transformers.utils import logging
 
+    warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 

@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -111,7 +110,6 @@ def train(run: Run) -> None:
     if not job.rows:
         raise EngineError("The dataset has no training row; explore more tasks, or loosen the rewards section.")
     settle_threads()
-    warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
     model, tokenizer = load_base(job.config.base, dtype=job.config.dtype)
     progress = Progress(job)
     trainer = (_marks_trainer if job.config.codec == "marks" else _json_trainer)(job, model, tokenizer, progress)
@@ -305,7 +303,7 @@ def _marks_trainer(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase, pro
             return marks_loss(self.accelerator.unwrap_model(model).get_base_model(), inputs, marks.yes, marks.no)
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return PhaseBatches(examples, job.config.batch_size, job.seed)
+            return PhaseBatches(examples, job.config.batch_size * job.config.accumulation, job.seed)
 
     return _build(
         MarksTrainer,

@@ -18,11 +18,13 @@ WORDS = (
 def made_base(folder: Path) -> Path:
     """A Llama of 4 layers and 64 dimensions with seeded random weights, saved in float32."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers.utils import logging
 
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
         special_tokens=["<s>", "</s>"],
@@ -31,6 +33,7 @@ def made_base(folder: Path) -> Path:
     )
     inner.train_from_iterator([" ".join(WORDS)] * 3 + [" yes no yes no"] * 9, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    logging.disable_progress_bar()
     torch.manual_seed(5)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -91,7 +94,7 @@ def made_rows(tasks: int, part: str = "train") -> list[Row]:
     return rows
 
 
-def made_run(folder: Path, base: Path, *, name: str = "made", rows: int = 12, **train: object) -> Run:
+def made_run(folder: Path, base: Path | str, *, name: str = "made", rows: int = 12, **train: object) -> Run:
     """A run whose dataset stands; close it after use."""
     settings: dict[str, object] = {
         "base": str(base),
