@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from providers.errors import SuiteError
+from providers.errors import ConfigError, SuiteError
 from providers.tools import Tool
 from providers.types import Outcome, Split, Task
 from synth.tasks.factbook_score import score
@@ -29,6 +29,8 @@ class Factbook:
     name = "factbook"
 
     def __init__(self, seed: int = 0, port: int = 0) -> None:
+        if not isinstance(port, int) or not 0 <= port <= 65535:
+            raise ConfigError(f"suite.options.port is {port!r}: give a port from 1 to 65535, or 0 for any free one.")
         self._seed = seed
         self._port = port
         self._tasks: dict[Split, list[Task]] | None = None

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from providers.errors import SuiteError
+from providers.errors import ConfigError, SuiteError
 from providers.tools import Tool
 from synth.tasks.factbook import Factbook
 from synth.tasks.factbook_site import load_site
@@ -131,6 +131,12 @@ async def test_a_port_in_use_is_named_with_the_mend() -> None:
         with pytest.raises(SuiteError, match=rf"port {port} .* in use.*suite\.options\.port"):
             async with Factbook(port=port):
                 pass
+
+
+@pytest.mark.parametrize("port", [-1, 70_000, "8000"])
+def test_what_is_no_port_is_refused(port: object) -> None:
+    with pytest.raises(ConfigError, match=r"suite\.options\.port"):
+        Factbook(port=port)  # type: ignore[arg-type]
 
 
 async def test_a_chosen_port_is_used_and_freed() -> None:
