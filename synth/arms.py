@@ -34,25 +34,31 @@ class Unit:
 
 @dataclass
 class Progress:
-    """What a stage did with its arms, for the user and for `fail_on_error`."""
+    """What this process did so far in a stage, for the bar and for `fail_on_error`."""
 
-    arms: int = 0
     ran: int = 0
-    found: int = 0
-    """Episodes that stood in the facts already."""
-    shared_begin: int = 0
-    """Arms that were another provider's episode."""
-    shared_in: int = 0
-    """Arms that were the query arm's episode, because working memory injected nothing."""
+    shared: int = 0
     failed: int = 0
-    timeouts: int = 0
     first_error: str = ""
 
+
+@dataclass
+class Tally:
+    """What a stage's arms came to, from its facts."""
+
+    arms: int = 0
+    episodes: int = 0
+    shared_begin: int = 0
+    """Arms that are another provider's episode."""
+    shared_in: int = 0
+    """Arms that are the query arm's episode, because working memory injected nothing."""
+    failed: int = 0
+    timeouts: int = 0
+
     def line(self) -> str:
-        episodes = self.ran + self.found
         saved = (self.shared_begin + self.shared_in) / self.arms if self.arms else 0.0
         return (
-            f"{self.arms} arms, {episodes} episodes; {saved:.0%} shared "
+            f"{self.arms} arms, {self.episodes} episodes; {saved:.0%} shared "
             f"(Begin {self.shared_begin}, In {self.shared_in}); {self.failed} failed, {self.timeouts} timed out"
         )
 
@@ -79,7 +85,6 @@ class ArmRunner:
         results: dict[EpisodeKey, Episode] = {}
         queue = deque(units)
         total = sum(len(unit.providers) * len(unit.in_modes) for unit in units)
-        self.progress.arms += total
         with tqdm(total=total, desc=description, unit="arm", disable=None, leave=False, file=sys.stderr) as bar:
             workers = [
                 asyncio.create_task(self._work(queue, known, results, bar))
@@ -98,25 +103,19 @@ class ArmRunner:
     ) -> None:
         while queue:
             unit = queue.popleft()
-            before = self.progress.shared_begin + self.progress.shared_in
-            for episode in await self._episodes(unit, known):
-                results[episode.key] = episode
-            bar.update(len(unit.providers) * len(unit.in_modes))
-            if self.progress.shared_begin + self.progress.shared_in > before:
-                bar.set_postfix(
-                    shared=self.progress.shared_begin + self.progress.shared_in,
-                    failed=self.progress.failed + self.progress.timeouts,
-                    refresh=False,
-                )
+            episodes = await self._episodes(unit, known)
+            results.update({episode.key: episode for episode in episodes})
+            arms = len(unit.providers) * len(unit.in_modes)
+            self.progress.shared += arms - len(episodes)
+            bar.set_postfix(shared=self.progress.shared, failed=self.progress.failed, refresh=False)
+            bar.update(arms)
             await asyncio.sleep(0)
 
     async def _episodes(self, unit: Unit, known: dict[EpisodeKey, Episode]) -> list[Episode]:
         """The unit's episodes: query first, which is also the no_op one where it injected no working memory."""
         episodes: list[Episode] = []
         for mode in sorted(unit.in_modes, key=lambda mode: mode == "no_op"):
-            self.progress.shared_begin += len(unit.providers) - 1
             if mode == "no_op" and episodes and episodes[0].status == "done" and not episodes[0].in_injections:
-                self.progress.shared_in += 1
                 continue
             episodes.append(await self._episode(unit, mode, known))
         return episodes
@@ -125,7 +124,6 @@ class ArmRunner:
         key = episode_key(self.stage, unit.prepared, unit.providers[0], mode, unit.repeat)
         earlier = known.get(key)
         if earlier is not None and earlier.status == "done":
-            self.progress.found += 1
             return earlier
         arm = Arm(provider=unit.providers[0], in_mode=mode, repeat=unit.repeat)
         episode = await run_episode(self.bench, unit.prepared, arm, key, self.max_steps)
@@ -140,16 +138,13 @@ class ArmRunner:
         progress.ran += 1
         if episode.status == "done":
             return
-        if episode.status == "timeout":
-            progress.timeouts += 1
-        else:
-            progress.failed += 1
+        progress.failed += 1
         progress.first_error = progress.first_error or episode.error
-        bad, limit = progress.failed + progress.timeouts, self.bench.run.config.explore.fail_on_error
-        if _too_many(bad, progress.ran, limit):
+        limit = self.bench.run.config.explore.fail_on_error
+        if _too_many(progress.failed, progress.ran, limit):
             raise AgentError(
-                f"{self.stage}: {bad} of {progress.ran} episodes failed, and explore.fail_on_error = {limit} "
-                f"stops there; the first: {progress.first_error}; mend the cause and start again (what is done is kept)"
+                f"{self.stage}: {progress.failed} of {progress.ran} episodes failed, and explore.fail_on_error"
+                f" = {limit} stops there; the first: {progress.first_error}; mend the cause and start again (what is done is kept)"
             )
 
 
@@ -162,6 +157,23 @@ def units_of(prepared: Iterable[Prepared], arms: Sequence[str], modes: tuple[InM
             groups.setdefault(one.content_key(provider), []).append(provider)
         units += [Unit(one, tuple(group), modes, repeat) for repeat in range(repeats) for group in groups.values()]
     return units
+
+
+def tally(stage: str, units: Iterable[Unit], episodes: Mapping[EpisodeKey, Episode]) -> Tally:
+    """Count the arms of `units` and the episodes that stand for them."""
+    total = Tally()
+    for unit in units:
+        for mode in unit.in_modes:
+            total.arms += len(unit.providers)
+            total.shared_begin += len(unit.providers) - 1
+            episode = episodes.get(episode_key(stage, unit.prepared, unit.providers[0], mode, unit.repeat))
+            if episode is None:
+                total.shared_in += 1
+                continue
+            total.episodes += 1
+            total.failed += episode.status == "failed"
+            total.timeouts += episode.status == "timeout"
+    return total
 
 
 def episode_key(stage: str, prepared: Prepared, provider: str, mode: InMode, repeat: int) -> EpisodeKey:

@@ -14,7 +14,7 @@ from router.context import EndContext
 from router.decisions import NONE, Arm, InMode
 from router.session import summarise
 from router.table import RoutingTable
-from synth.arms import ArmRunner, Progress, episode_of, units_of
+from synth.arms import ArmRunner, Progress, episode_of, tally, units_of
 from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import EndingFact, Episode, EpisodeKey, Probe
 from synth.runs import Run
@@ -42,12 +42,14 @@ async def explore(run: Run) -> None:
             await _wave(bench, number, wave, progress)
         prepared = await prepare(bench, STAGE, tasks)
         episodes = facts.episodes(STAGE, bodies=False)
-        table = build_table(bench, STAGE, prepared, episodes, config.explore.in_modes, config.explore.repeats)
+        modes, repeats = config.explore.in_modes, config.explore.repeats
+        table = build_table(bench, STAGE, prepared, episodes, modes, repeats)
         table.save(run.table(STAGE))
+        counts = tally(STAGE, units_of(prepared, [NONE, *bench.providers], modes, repeats), episodes)
         changed, pairs = changed_by_in_mode(table)
         records = ", ".join(f"{name} {count}" for name, count in bench.record_counts().items())
     facts.set_mark(STAGE, "done")
-    print(f"explore: {len(tasks)} tasks, {progress.line()}; records: {records}", file=sys.stderr)
+    print(f"explore: {len(tasks)} tasks, {counts.line()}; records: {records}", file=sys.stderr)
     if pairs:
         print(f"explore: {changed / pairs:.1%} of {pairs} task-provider pairs change with the In mode", file=sys.stderr)
 
@@ -157,9 +159,10 @@ async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
         await runner.run(units, f"{name} arms")
         episodes = facts.episodes(stage, bodies=False)
         table = build_table(bench, stage, prepared, episodes, modes, config.evaluate.repeats)
+        counts = tally(stage, units, episodes)
     table.save(run.table(name))
     facts.set_mark(f"arms/{name}", settings)
-    print(f"{name} arms: {len(tasks)} tasks, {runner.progress.line()}", file=sys.stderr)
+    print(f"{name} arms: {len(tasks)} tasks, {counts.line()}", file=sys.stderr)
     return table
 
 

@@ -10,16 +10,20 @@ import platform
 import subprocess
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import yaml
 
+from providers.embedder import Encoder, load_encoder
 from providers.errors import ConfigError
 from providers.files import write_atomically
 from synth.config import RunConfig
 from synth.facts import Facts
+from synth.plugins import load_suite
+from synth.tasks.base import TaskSuite
 
 _BINDING = (
     "seed",
@@ -82,6 +86,16 @@ class Run:
     def open(cls, config: RunConfig) -> Run:
         """Make or continue the run that `config` names."""
         return cls(config)
+
+    @cached_property
+    def suite(self) -> TaskSuite:
+        """The run's task suite; made once, since making one may take seconds."""
+        return load_suite(self.config.suite.name, self.config.seed, self.config.suite.options)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The run's sentence encoder over its cache."""
+        return load_encoder(self.config.encoder.name, self.config.encoder.options, self.cache)
 
     @property
     def database(self) -> Path:

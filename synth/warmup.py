@@ -52,14 +52,26 @@ async def _pass(bench: Workbench, number: int, tasks: Sequence[Task]) -> list[Ta
     arms = deal(bench.run.config.seed, number, [NONE, *bench.providers])
     unsolved: list[Task] = []
     for start in range(0, len(tasks), BATCH):
-        batch = tasks[start : start + BATCH]
-        prepared = await prepare(bench, f"warmup/{number}", batch)
-        chosen = await _batch(bench, number, prepared, start, arms)
-        unsolved += [task for task in batch if not _correct(chosen.get(task.id))]
-        label = f"warmup/{number}/{start}"
-        if not bench.has_taken_in(label):
+        batch, label = tasks[start : start + BATCH], f"warmup/{number}/{start}"
+        if bench.has_taken_in(label):
+            chosen = _recorded(bench, number, batch)
+        else:
+            prepared = await prepare(bench, f"warmup/{number}", batch)
+            chosen = await _batch(bench, number, prepared, start, arms)
             await bench.take_in(label, _Stores(bench, number, prepared, start, arms, chosen))
+        unsolved += [task for task in batch if not _correct(chosen.get(task.id))]
     return unsolved
+
+
+def _recorded(bench: Workbench, number: int, tasks: Sequence[Task]) -> dict[str, Episode]:
+    """What `_batch` chose in a batch whose leavings the bank already has."""
+    chosen: dict[str, Episode] = {}
+    for attempt in range(bench.run.config.warmup.tries):
+        stage = f"warmup/{number}/{attempt}"
+        for episode in bench.run.facts.episodes(stage, [task.id for task in tasks], bodies=False).values():
+            if episode.status == "done":
+                chosen[episode.key.task_id] = episode
+    return chosen
 
 
 async def _batch(

@@ -10,11 +10,10 @@ from typing import Self
 
 from providers.bank import MemoryBank
 from providers.base import MemoryProvider, ProviderCard
-from providers.embedder import load_encoder
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
 from providers.types import Record, Split, Task
-from synth.plugins import load_agent, load_distiller, load_suite
+from synth.plugins import load_agent, load_distiller
 from synth.runs import Run
 
 _STAGES = "memroute_stages"
@@ -30,10 +29,9 @@ class Workbench:
     def __init__(self, run: Run) -> None:
         self.run = run
         config = run.config
-        self.suite = load_suite(config.suite.name, config.seed, config.suite.options)
+        self.suite, self.encoder = run.suite, run.encoder
         self.agent = load_agent(config.agent.name, config.agent.options)
         self.distiller = load_distiller(config.distiller)
-        self.encoder = load_encoder(config.encoder.name, config.encoder.options, run.cache)
         self.skill_runner = SkillRunner()
         self.bank = MemoryBank.open(run.bank, self.encoder)
         self.providers = self._providers_over(self.bank)
