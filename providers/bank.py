@@ -256,16 +256,21 @@ def _create(path: Path, encoder: Encoder) -> None:
 
 def _place(path: Path, fill: Callable[[sqlite3.Connection], object]) -> None:
     """Build a database beside `path` and give it that name in one step; an existing file is never replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
     try:
-        with closing(sqlite3.connect(temporary)) as connection:
-            fill(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
-        os.link(temporary, path)
-    except FileExistsError:
-        raise BankError(f"There is already a file {path}: name another one, or move it away.") from None
-    finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            Path(temporary + suffix).unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        try:
+            with closing(sqlite3.connect(temporary)) as connection:
+                fill(connection)
+                connection.execute("PRAGMA journal_mode = WAL")
+            os.link(temporary, path)
+        finally:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                Path(temporary + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        if path.exists():
+            raise BankError(f"There is already a file {path}: name another one, or move it away.") from error
+        raise BankError(
+            f"The bank {path} cannot be made ({error}): give it a folder on a writable local disk with free space."
+        ) from error

@@ -100,6 +100,17 @@ def test_opening_leaves_nothing_beside_the_bank(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["bank.sqlite"]
 
 
+def test_a_bank_that_cannot_be_made_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(BankError, match=r"cannot be made.*writable local disk"):
+        MemoryBank.open(tmp_path / "file" / "bank.sqlite", ENCODER)
+
+
+def test_two_openers_of_a_new_bank_get_the_same_one(tmp_path: Path) -> None:
+    openers = [python(WRITER, str(tmp_path), name, "1") for name in ("left", "right")]
+    assert [opener.communicate(timeout=60)[0] for opener in openers] == ["stored\n"] * 2
+
+
 # Content
 
 
