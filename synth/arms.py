@@ -144,7 +144,8 @@ class ArmRunner:
         if _too_many(progress.failed, progress.ran, limit):
             raise AgentError(
                 f"{self.stage}: {progress.failed} of {progress.ran} episodes failed, and explore.fail_on_error"
-                f" = {limit} stops there; the first: {progress.first_error}; mend the cause and start again (what is done is kept)"
+                f" = {limit} stops there; the first: {progress.first_error}; mend the cause and start again"
+                " (what is done is kept)"
             )
 
 

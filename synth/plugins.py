@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 from providers.base import Distiller
@@ -18,8 +20,11 @@ DISTILLERS: Mapping[str, str] = {"rules": "providers.distill.rules:RuleDistiller
 
 
 def load_suite(name: str, seed: int, options: Mapping[str, Any]) -> TaskSuite:
-    """Build a suite as `Class(seed=seed, **options)`; a `seed` among the options wins."""
-    return cast(TaskSuite, _build("task suite", SUITES, name, {"seed": seed, **options}))
+    """The suite `Class(seed=seed, **options)`; a `seed` among the options wins.
+
+    Making one may take seconds, so equal calls in one process give the same suite.
+    """
+    return _suite(name, json.dumps({"seed": seed, **options}, sort_keys=True))
 
 
 def load_agent(name: str, options: Mapping[str, Any]) -> TaskAgent:
@@ -30,6 +35,11 @@ def load_agent(name: str, options: Mapping[str, Any]) -> TaskAgent:
 def load_distiller(name: str) -> Distiller:
     """Build a distiller as `Class()`."""
     return cast(Distiller, _build("distiller", DISTILLERS, name, {}))
+
+
+@lru_cache(maxsize=4)
+def _suite(name: str, options: str) -> TaskSuite:
+    return cast(TaskSuite, _build("task suite", SUITES, name, json.loads(options)))
 
 
 def _build(kind: str, known: Mapping[str, str], name: str, options: dict[str, Any]) -> object:

@@ -87,9 +87,9 @@ class Run:
         """Make or continue the run that `config` names."""
         return cls(config)
 
-    @cached_property
+    @property
     def suite(self) -> TaskSuite:
-        """The run's task suite; made once, since making one may take seconds."""
+        """The run's task suite."""
         return load_suite(self.config.suite.name, self.config.seed, self.config.suite.options)
 
     @cached_property

@@ -86,6 +86,22 @@ def test_a_damaged_database_is_named_with_the_mend(tmp_path: Path, damage: str) 
     Run.open(config).close()
 
 
+def write_many(facts: Facts) -> None:
+    for number in range(1000):
+        facts.add_offer("s", OfferFact(task_id=str(number), provider="p" * 500, status="x", reason="y", record_ids=()))
+
+
+def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -> None:
+    facts = Facts(tmp_path / "run.sqlite")
+    facts.add_episode(Episode(key=KEY, status="done"))
+    facts.flush()
+    facts._db.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(BankError, match=r"the disk is full.*free space and start again"):
+        write_many(facts)
+    facts.close()
+    assert list(Facts(tmp_path / "run.sqlite").episodes("explore")) == [KEY]
+
+
 def test_facts_come_back_as_they_were_written(tmp_path: Path) -> None:
     trajectory = Trajectory.make(task_id="t", question="q \u2028", agent="a", seed=1, answer="x")
     episode = Episode(key=KEY, status="done", outcome=Outcome(correct=True), trajectory=trajectory, steps=2)
