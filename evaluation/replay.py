@@ -6,12 +6,13 @@ import asyncio
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
+from tqdm import tqdm
 
 from evaluation.comparison import Material, compare
 from evaluation.result import DecisionLog, Decisions, Evaluation
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 RANDOM_SEEDS = 20
 """Policy seeds over which `random` is averaged."""
+
+BATCH = 32
+"""Tasks that a policy which scores is given at once."""
 
 AVERAGE = "average"
 """The trained language model and the heads, their log-odds averaged."""
@@ -190,23 +194,40 @@ class _Asking:
         return built[name]
 
     async def _ask(self, name: str, policy: Policy) -> list[BeginDecision]:
-        if isinstance(policy, Scoring):
-            self._scores[name] = await asyncio.to_thread(policy.score, self._contexts)
-            rows = self._scores[name].tolist()
-            return [policy.choose(context, row) for context, row in zip(self._contexts, rows, strict=True)]
-        limit = asyncio.Semaphore(self._run.config.explore.concurrency if self._material.chat else 1)
+        tasks, what = len(self._contexts), f"asking {name}"
+        with tqdm(total=tasks, desc=what, unit="task", disable=None, leave=False, file=sys.stderr) as bar:
+            if isinstance(policy, Scoring):
+                rows = await self._score(name, policy, bar.update)
+                return [policy.choose(context, row) for context, row in zip(self._contexts, rows, strict=True)]
+            limit = asyncio.Semaphore(self._run.config.explore.concurrency if self._material.chat else 1)
 
-        async def ask(context: BeginContext) -> BeginDecision:
-            async with limit:
-                return await policy.begin(context)
+            async def ask(context: BeginContext) -> BeginDecision:
+                async with limit:
+                    decision = await policy.begin(context)
+                bar.update()
+                return decision
 
-        return await asyncio.gather(*(ask(context) for context in self._contexts))
+            return await asyncio.gather(*(ask(context) for context in self._contexts))
+
+    async def _score(self, name: str, policy: Scoring, advance: Callable[[int], object]) -> list[list[float]]:
+        """All scores of a policy, kept for the average."""
+        parts = []
+        for start in range(0, len(self._contexts), BATCH):
+            batch = self._contexts[start : start + BATCH]
+            parts.append(await asyncio.to_thread(policy.score, batch))
+            advance(len(batch))
+        self._scores[name] = np.concatenate(parts)
+        scores: list[list[float]] = self._scores[name].tolist()
+        return scores
 
     async def _averaged(self) -> list[BeginDecision]:
         """Log-odds of both routers, averaged; asked again where the decisions were kept but not the scores."""
         for name in ("trained", "heads"):
             if name not in self._scores:
-                await self._ask(name, self._build(name, self._material))
+                policy = self._build(name, self._material)
+                if not isinstance(policy, Scoring):
+                    raise _Missing(f"{name} answers in words with train.codec {self._material.codec}, without scores")
+                await self._ask(name, policy)
         chances = np.clip(self._scores["heads"], 1e-6, 1 - 1e-6)
         scores = (self._scores["trained"] + np.log(chances / (1 - chances))) / 2
         names = [card.name for card in self._cards]

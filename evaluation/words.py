@@ -111,9 +111,11 @@ def interval(low: float | None, high: float | None, *, signed: bool = False) -> 
     return f"{percent(low)[:-1]} to {percent(high)[:-1]}"
 
 
-def findings(evaluation: Evaluation) -> list[str]:
-    """What was found, in order of weight. A difference that its interval does not carry is said to be within it."""
-    return [sentence for sentence in (_levels(evaluation), *_routers(evaluation), _shuffle(evaluation)) if sentence]
+def findings(evaluation: Evaluation, *, rivals: bool = True) -> list[str]:
+    """What was found: the levels, the trained routers, recommended first (with `rivals` against random and untrained),
+    and the control. A difference that its interval does not carry is said to be not settled."""
+    sentences = (_levels(evaluation), *_routers(evaluation, rivals), _shuffle(evaluation))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _levels(evaluation: Evaluation) -> str:
@@ -136,11 +138,9 @@ def _levels(evaluation: Evaluation) -> str:
     return "; ".join(parts) + "." if parts else ""
 
 
-def _routers(evaluation: Evaluation) -> list[str]:
+def _routers(evaluation: Evaluation, rivals: bool) -> list[str]:
     order = sorted((name for name in ROUTERS if name in evaluation.policies), key=lambda n: n != evaluation.recommended)
-    return [
-        sentence for name in order for sentence in (_level(name, evaluation), _rivals(name, evaluation)) if sentence
-    ]
+    return [part for name in order for part in (_level(name, evaluation), _rivals(name, evaluation) if rivals else "")]
 
 
 def _level(name: str, evaluation: Evaluation) -> str:
@@ -177,10 +177,13 @@ def _against(comparison: Comparison) -> str:
 def _shuffle(evaluation: Evaluation) -> str:
     if evaluation.shuffled_loss_share is None or evaluation.best_single is None:
         return ""
-    share = evaluation.shuffled_loss_share
-    lost = "all" if share >= 1 else percent(share, 0)
-    name = name_of(evaluation.best_single, evaluation.titles)
-    return f"With retrieved texts shuffled across families {name} loses {lost} of its gain over no memory."
+    name, share = name_of(evaluation.best_single, evaluation.titles), lost(evaluation.shuffled_loss_share)
+    return f"With retrieved texts shuffled across families {name} loses {share} of its gain."
+
+
+def lost(share: float) -> str:
+    """How much of a gain is lost; shuffled text can do worse than none."""
+    return "all" if share >= 1 else percent(share, 0)
 
 
 def straddles(low: float | None, high: float | None) -> bool:

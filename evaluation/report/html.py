@@ -81,6 +81,7 @@ def _environment() -> jinja2.Environment:
         "heat": charts.heat,
         "percent0": partial(words.percent, digits=0),
         "points0": partial(words.points, digits=0),
+        "lost": words.lost,
         "minus": words.MINUS,
         "absent": words.ABSENT,
         "titles": words.GROUPS,
@@ -96,7 +97,7 @@ def _asset(name: str) -> Any:
 
 
 def _evaluation(page: Page, evaluation: Evaluation, environment: jinja2.Environment) -> dict[str, Any]:
-    findings = words.findings(evaluation)
+    findings = words.findings(evaluation, rivals=False)
     lead = findings[1] if evaluation.recommended is not None and len(findings) > 1 else (findings or [""])[0]
     routers = [name for name in ROUTERS if name in evaluation.policies]
     choosing = [
@@ -249,8 +250,15 @@ def _training_words(training: Mapping[str, Any]) -> str:
     parts = []
     if "validation_loss" in training:
         parts.append(f"Held-out loss {training['validation_loss']:.3f}")
-    if "agreement" in training:
-        parts.append(f"agreement with the better label {words.percent(training['agreement'], 0)}")
+    agreed = [
+        f"{phase} {words.percent(training[f'agreement_{phase}'], 0)}"
+        for phase in ("begin", "in", "end")
+        if f"agreement_{phase}" in training
+    ]
+    if agreed:
+        parts.append(f"decisions that agree with held-out labels: {', '.join(agreed)}")
+    if training.get("stopped_early"):
+        parts.append(f"stopped by the time cap after {training['steps']} steps")
     return "; ".join(parts)
 
 

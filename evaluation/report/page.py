@@ -75,7 +75,7 @@ class Page:
     losses: tuple[LossPoint, ...] = ()
     validation_losses: tuple[LossPoint, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
-    """The last logged value of everything else that training measures."""
+    """What the adapter's record says, and the last logged value of everything else that training measures."""
     facts: tuple[tuple[str, str], ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
     """(what is not there, command that makes it)"""
@@ -99,7 +99,7 @@ def gather(run: Run) -> Page:
         card=_json(run.dataset / "card.json"),
         losses=losses,
         validation_losses=validation,
-        training=training,
+        training=training | (_json(run.adapter / "record.json") or {}),
     )
     page.facts = _facts(run, page)
     page.missing = _missing(run, page)
@@ -206,8 +206,14 @@ def _training(path: Path) -> tuple[tuple[LossPoint, ...], tuple[LossPoint, ...],
     losses: dict[float, float] = {}
     validation: dict[float, float] = {}
     last: dict[str, Any] = {}
-    for line in _text(path).splitlines():
-        entry = json.loads(line)
+    lines = _text(path).splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            if number == len(lines):
+                break  # a line cut off while training was killed; training writes it again
+            raise
         if entry.get("stage") != "train" or entry.get("step") is None:
             continue
         if entry.get("loss") is not None:

@@ -75,7 +75,16 @@ def add_training(run: Run, steps: int = 120) -> None:
         {"stage": "train", "step": step, "loss": 0.35 + 0.4 * math.exp(-step / 30) + draw.gauss(0, 0.04), "lr": 5e-4}
         for step in range(1, steps + 1)
     ]
-    lines.append({"stage": "train", "step": steps, "validation_loss": 0.41, "agreement": 0.58})
+    lines.append(
+        {
+            "stage": "train",
+            "step": steps,
+            "validation_loss": 0.41,
+            "agreement": 0.58,
+            "agreement_begin": 0.44,
+            "agreement_in": 0.71,
+        }
+    )
     write_atomically(run.metrics, "".join(json.dumps(line) + "\n" for line in lines))
     card = {
         "hash": "0123456789abcdef",

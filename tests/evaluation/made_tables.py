@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import numpy as np
@@ -39,6 +40,7 @@ def strength(arm: str, family: int) -> float:
     return 0.15 + 0.3 * random.Random(f"{arm} {family}").random()
 
 
+@functools.cache
 def made_table(
     tasks: int,
     split: str = "dev",

@@ -1,0 +1,223 @@
+"""The report and the terminal table: complete, self-contained, honest about gaps, safe with untrusted text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from made_run import add_rewards, add_training, made_run, serve_tables
+from made_tables import PROVIDERS
+from rich.console import Console
+
+from evaluation import words
+from evaluation.replay import evaluate
+from evaluation.report.charts import heat, nice_scale, series_of, smooth, stack
+from evaluation.report.html import write_report
+from evaluation.report.terminal import print_table
+from evaluation.result import Evaluation
+from providers.types import Preview
+from router.table import RoutingTable
+from synth.runs import Run
+
+CHEAP = ("none", "random", *PROVIDERS, "overlap", "knn", "prompt_route_rules", "trained")
+VOID = {"meta", "input", "br", "line", "rect", "circle", "polyline"}
+
+
+class Structure(HTMLParser):
+    """Checks that tags nest, and gathers text and links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+def parsed(html: str) -> Structure:
+    structure = Structure()
+    structure.feed(html)
+    assert structure.open == []
+    return structure
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    with made_run(tmp_path, tasks=70, policies=CHEAP) as opened:
+        serve_tables(opened, monkeypatch)
+        yield opened
+
+
+async def reported(run: Run) -> Structure:
+    await evaluate(run)
+    add_rewards(run)
+    add_training(run)
+    return parsed(write_report(run).read_text(encoding="utf-8"))
+
+
+async def test_every_section_is_there(run: Run) -> None:
+    text = " ".join((await reported(run)).text)
+    for title in ("Policies", "Families", "Routing", "Controls", "Rewards", "Training", "Dataset", "Run", "Tasks"):
+        assert title in text
+    for words_ in (
+        "Nearest tasks",
+        "Oracle, cross-fitted",
+        "InsightGraph",
+        "extremum",
+        "Judge dimensions",
+        "0123456789abcdef",
+    ):
+        assert words_ in text
+
+
+async def test_it_needs_no_network(run: Run) -> None:
+    structure = await reported(run)
+    html = run.report.read_text(encoding="utf-8")
+    assert all(link.startswith("#") for link in structure.links)
+    assert not re.search(r"https?://|@import|url\((?!#)", html.split("<pre>")[0])
+    assert not {"link", "img", "iframe"} & set(structure.tags)
+
+
+async def test_text_from_tasks_and_memories_is_escaped(run: Run) -> None:
+    table = RoutingTable.load(run.table("dev"))
+    evil = "</span><script>alert(1)</script>"
+    first = table.rows[0].model_copy(
+        update={"question": evil, "previews": tuple(Preview(provider=name, text=evil) for name in PROVIDERS)}
+    )
+    table.model_copy(update={"rows": (first, *table.rows[1:])}).save(run.table("dev"))
+    structure = await reported(run)
+    assert structure.tags.count("script") == 1
+    assert evil in " ".join(structure.text)
+
+
+async def test_missing_stages_are_named_with_their_command(run: Run) -> None:
+    run.table("explore").unlink()
+    text = " ".join(parsed(write_report(run).read_text(encoding="utf-8")).text)
+    for verb in ("explore", "score", "build", "train", "evaluate"):
+        assert f"memroute {verb}" in text
+
+
+async def test_a_policy_that_is_missing_is_said(run: Run) -> None:
+    text = " ".join((await reported(run)).text)
+    assert re.search(r"Not evaluated: Trained LM \(.*memroute train", text)
+
+
+async def test_every_task_can_be_opened_with_its_arms(run: Run) -> None:
+    structure = await reported(run)
+    assert structure.tags.count("details") >= 70
+    html = run.report.read_text(encoding="utf-8")
+    assert html.count('class="task"') == 70
+    assert "chosen by" in html
+    assert "(nothing to show)" in html
+
+
+async def test_a_torn_last_line_of_metrics_is_passed_over(run: Run) -> None:
+    await evaluate(run)
+    add_training(run)
+    with run.metrics.open("a", encoding="utf-8") as file:
+        file.write('{"stage": "train", "st')
+    assert "Training" in " ".join(parsed(write_report(run).read_text(encoding="utf-8")).text)
+
+
+async def test_numbers_on_the_page_are_those_of_the_evaluation(run: Run) -> None:
+    structure = await reported(run)
+    found = Evaluation.load(run.evaluation / "dev.json")
+    text = " ".join(structure.text)
+    for result in found.policies.values():
+        assert words.percent(result.accuracy) in text
+        assert words.interval(result.ci_low, result.ci_high) in text
+
+
+async def test_unscored_figures_are_dashes(run: Run) -> None:
+    table = RoutingTable.load(run.table("dev"))
+    rows = tuple(
+        row.model_copy(
+            update={
+                "cells": tuple(
+                    cell.model_copy(update={"correct": None}) if cell.arm.provider == "awm" else cell
+                    for cell in row.cells
+                )
+            }
+        )
+        for row in table.rows
+    )
+    table.model_copy(update={"rows": rows}).save(run.table("dev"))
+    structure = await reported(run)
+    assert words.ABSENT in structure.text
+    assert any("unscored" in text for text in structure.text)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+async def test_terminal_table_fits_and_says_everything(run: Run, width: int) -> None:
+    evaluation = await evaluate(run)
+    out = StringIO()
+    print_table(evaluation, Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in out.getvalue()
+    row = next(line for line in lines if "Nearest tasks" in line)
+    knn = evaluation.policies["knn"]
+    assert words.percent(knn.accuracy)[:-1] in row
+    assert words.points(knn.delta_vs_best_single) in row
+    assert "replay" in row
+    assert any(line.startswith("Not evaluated: Trained LM") for line in lines)
+    assert any("an oracle that picks per task" in line for line in lines)
+
+
+def test_numbers_as_text() -> None:
+    assert words.percent(0.4267) == "42.7%"
+    assert words.percent(-0.05, 0) == "−5%"
+    assert words.percent(None) == "–"
+    assert words.points(0.031) == "+3.1"
+    assert words.points(-0.0004) == "0.0"
+    assert words.interval(0.1, 0.2) == "10.0 to 20.0"
+    assert words.interval(-0.1, 0.2, signed=True) == "−10.0 to +20.0"
+    assert words.number(1234.56) == "1,234.6"
+
+
+def test_nice_scale_covers_its_values_on_round_ticks() -> None:
+    scale = nice_scale([0.083, 0.617], around=0.0)
+    assert (scale.low, scale.step) == (0.0, 0.1)
+    assert scale.high == pytest.approx(0.7)
+    assert scale.at(0.35) == pytest.approx(50)
+    assert nice_scale([0.4]).low < 0.4 < nice_scale([0.4]).high
+    assert nice_scale([]).ticks
+
+
+def test_heat_classes() -> None:
+    assert [heat(0.0), heat(0.55), heat(1.0), heat(None)] == ["h0", "h5", "h9", "hx"]
+
+
+def test_more_arms_than_colours_become_one_rest() -> None:
+    names = [f"p{number}" for number in range(12)]
+    shares = {"none": 0.05} | dict.fromkeys(names, 0.95 / 12)
+    series = series_of([shares], names, "none")
+    assert sorted(set(series.values())) == list(range(9))
+    segments = stack(shares, series)
+    assert len(segments) == 9
+    assert segments[-1].label == "others"
+    assert sum(segment.width for segment in segments) == pytest.approx(100, abs=0.01)
+
+
+def test_smooth_is_a_trailing_mean() -> None:
+    assert smooth([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
