@@ -19,7 +19,7 @@ from evaluation.result import DecisionLog, Decisions, Evaluation
 from providers.base import ProviderCard
 from providers.errors import ConfigError, EngineError, ModelError
 from providers.types import content_hash
-from router.codec import decide_begin, empty_previews
+from router.codec import decide_begin, empty_previews, template_hash
 from router.context import BeginContext
 from router.decisions import NONE, BeginDecision, Policy
 from router.policies.registry import ONLINE_ONLY, PolicyMaterial, build_policies
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 RANDOM_SEEDS = 20
 """Policy seeds over which `random` is averaged."""
 
-BATCH = 32
-"""Tasks that a policy which scores is given at once."""
-
 AVERAGE = "average"
 """The trained language model and the heads, their log-odds averaged."""
+
+SLOW = ("prompt_route", "untrained", "trained", AVERAGE)
+"""Policies that ask a language model: their decisions are kept and not asked again while their material stands."""
+
+BATCH = 32
+"""Tasks that a policy which scores is given at once."""
 
 COMPARED = (
     NONE,
@@ -161,7 +164,7 @@ class _Asking:
 
     async def _one(self, name: str) -> Decisions:
         key = content_hash(name, self._common, self._stamps(name))
-        kept = self._kept.get(name)
+        kept = self._kept.get(name) if name in SLOW else None
         if kept is not None and kept.key == key:
             return kept
         if name == AVERAGE:
@@ -240,7 +243,7 @@ class _Asking:
         """What else a policy's decisions depend on."""
         config, stamps = self._run.config, {}
         if name in ("trained", "untrained", AVERAGE):
-            stamps["train"] = content_hash(config.train.base, config.train.codec)
+            stamps["train"] = content_hash(config.train.base, template_hash(config.train.codec, self._cards))
         if name in ("trained", AVERAGE):
             stamps["adapter"] = _folder_hash(self._run.adapter)
         if name in ("heads", AVERAGE):
