@@ -265,7 +265,8 @@ def _success_lessons(shape: RunShape) -> list[str]:
     place = f' under "{shape.section}"' if shape.section else ""
     lessons = [f'Asked about {_cue(shape)}: read "{shape.label}"{place}.']
     if _contested(shape) and shape.sites.get(shape.title):
-        lessons.append(f'Asked {_cue(shape, 10)}: take the page on "{shape.sites[shape.title]}".')
+        updated = shape.updated.get(shape.title, "")
+        lessons.append(f'Asked {_cue(shape)}: take the page on "{shape.sites[shape.title]}" (last updated {updated}).')
     if shape.listing and shape.listing not in shape.opened:
         source = next((title for label, title in shape.reads if label == shape.listing), "")
         page = next((t for t in shape.opened if _subject(t) == source and ": " in t), source)
@@ -284,7 +285,7 @@ def _failure_lessons(shape: RunShape) -> list[str]:
     if _contested(shape):
         site, updated = shape.sites.get(shape.title, ""), shape.updated.get(shape.title, "")
         if site:
-            lessons.append(f'Asked {_cue(shape, 10)}: do not take figures from "{site}" (last updated {updated}).')
+            lessons.append(f'Asked {_cue(shape)}: do not take figures from "{site}" (last updated {updated}).')
     elif shape.kind == "value":
         lessons.append(f'Asked about {_cue(shape)}: "{shape.label}" was not what was meant.')
     if shape.kind != "value" and shape.section:

@@ -37,10 +37,22 @@ WINDOW = 4
 ACCEPT = 0.6
 """A label at this score is taken without looking further."""
 MEMORY_WEIGHT = 0.8
+LEAST = 0.2
+"""Below this score a label is not taken at all."""
+RANK_COST = 0.06
+"""What one rank further down a list of search results costs."""
+HABIT = 0.5
+"""What a section gains once a value of this task was read there."""
 NOISE = 0.05
 """Spread of the seeded noise on every score: what makes repeats differ."""
 SKILL_FIT = 0.5
 """Least share of a skill's own words that the question must hold before the skill is called."""
+_OPERATION_WORDS = {
+    "value": frozenset[str](),
+    "extreme": word_keys("compare largest smallest"),
+    "count": word_keys("count number many"),
+}
+"""What the operation asked for is called, whatever the question's own words for it."""
 HEADER = frozenset({"URL", "Site", "Last updated", "Last checked"})
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _ADDRESS = re.compile(r"^- (\S*/\S+) \(", re.MULTILINE)
@@ -115,6 +127,7 @@ class _Following:
     plan: Plan
     steps: deque[PlanStep]
     binding: dict[str, str]
+    searched: bool = False
     failed: bool = False
 
 
@@ -347,7 +360,8 @@ class _Attempt:
                     continue
                 head, _, section = text.partition(": ")
                 if mine and section and _same(head, target.subject):
-                    options.append((1.0 + self._rate(section), self._open(url, text)))
+                    habit = HABIT if section == self.section_habit else 0.0
+                    options.append((1.0 + habit + self._rate(section), self._open(url, text)))
                 elif _same(text, target.subject):
                     options.append((0.9, self._open(url, text)))
         return options
@@ -358,7 +372,7 @@ class _Attempt:
             for rank, (text, url, gist) in enumerate(hits):
                 if self._known(url):
                     continue
-                rate = self._rate_hit(text, gist) - 0.12 * rank
+                rate = self._rate_hit(text, gist) - RANK_COST * rank
                 if target.subject.casefold() in text.casefold():
                     options.append((0.9 + rate, self._open(url, text)))
                 elif not about and target.opened == 0:
@@ -469,7 +483,7 @@ class _Attempt:
                 score = self._rate(label) + trust + self._jitter()
                 if page.title.endswith(f": {self.section_habit}") and self.section_habit:
                     score += 0.05
-                if target.note is None or score > target.note.score:
+                if score >= LEAST and (target.note is None or score > target.note.score):
                     target.note = Note(score, label, value, page.title)
         if target.note is not None and target.note.score >= ACCEPT:
             self._settle(target)
@@ -554,17 +568,39 @@ class _Attempt:
             elif step.kind == "each":
                 self._follow_each(following, step)
             else:
+                if step.kind == "open":
+                    self._bind_found(following, step.argument)
                 argument = self._fill(step.argument, following.binding)
-                if _SLOT.search(argument) or argument in self.dead:
+                if _SLOT.search(argument) or argument in self.dead or self._foreign(following, argument):
                     following.failed = True
                     return None
                 if step.kind == "search":
+                    following.searched = True
                     return Action("search", {"query": argument}, f'Search for "{argument}".')
                 return Action("open", {"page": self._resolve(argument)}, f'Open "{argument}".')
             if following.failed:
                 return None
         self.operation = self._ending(following)
         return None
+
+    def _bind_found(self, following: _Following, title: str) -> None:
+        """The old task's find (`Moldova` after a search for its anthem) stands for what this search finds."""
+        subject, _, section = title.partition(": ")
+        if subject in following.binding or any(_same(subject, target.subject) for target in self.targets):
+            return
+        if following.searched and (hits := next(iter(self._searches()), ())):
+            best = next((text for text, _, _ in hits if section and text.endswith(f": {section}")), hits[0][0])
+            following.binding[subject] = best.partition(": ")[0]
+            following.searched = False
+            if self.operation.kind == "value" and self.targets:
+                self.targets[0].subject = following.binding[subject]
+
+    def _foreign(self, following: _Following, title: str) -> bool:
+        """Whether a step still speaks of the old task's own things."""
+        subject = title.partition(": ")[0]
+        known = [*following.binding.values(), *self.question.names, self.listing]
+        known += [target.subject for target in self.targets]
+        return not any(name and name in title for name in known) and not any(_same(subject, name) for name in known)
 
     def _skip_detours(self, following: _Following) -> None:
         """Where the page in view already has the label that the plan wants next, the openings before it are detours."""
@@ -582,7 +618,7 @@ class _Attempt:
     def _resolve(self, title: str) -> str:
         """A title that a search result in view carries is opened where the matcher likes it best."""
         offers = [
-            (self._rate_hit(text, gist) - 0.12 * rank + self._jitter(), url)
+            (self._rate_hit(text, gist) - RANK_COST * rank + self._jitter(), url)
             for hits in self._searches()
             for rank, (text, url, gist) in enumerate(hits)
             if _same(text, title)
@@ -659,10 +695,11 @@ class _Attempt:
 
     def _skill(self) -> Action | None:
         """Call the skill whose own words the question holds best, if its parameters can be bound."""
+        known = self.question.words | _OPERATION_WORDS[self.operation.kind]
         best: tuple[float, SkillSpec, dict[str, Any]] | None = None
         for skill in self.session.skills:
             words = set(word_keys(f"{skill.name.replace('_', ' ')}"))
-            fit = len(words & self.question.words) / len(words) if words else 0.0
+            fit = len(words & known) / len(words) if words else 0.0
             arguments = self._arguments(skill)
             if arguments is None or fit < SKILL_FIT:
                 continue

@@ -45,6 +45,7 @@ _WITH_VALUE = re.compile(
     re.I,
 )
 _REFUSAL = re.compile(r"\b(not|never|avoid|instead of|wrong|distrust|skip|do not|don't)\b", re.I)
+_FAILED = re.compile(r"\b(?:result|outcome)\b[^.\n]*\b(?:wrong|failed|incorrect|failure)\b", re.I)
 _QUOTED = re.compile(r'"([^"]{1,120})"')
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 _THRESHOLD = re.compile(
@@ -171,7 +172,7 @@ class Question:
     def read(cls, text: str) -> Question:
         operation = read_operation(text)
         names = read_names(text)
-        if operation.kind == "value":
+        if operation.kind != "extreme":
             names = _joined(names, text)
         named = {word for name in names for word in word_keys(name)}
         return cls(text, word_keys(text) - named, tuple(names), tuple(_YEAR.findall(text)), operation)
@@ -252,6 +253,7 @@ def read_advice(text: str) -> Advice:
 def _read_block(block: str, weight: float, advice: Advice) -> None:
     steps: list[PlanStep] = []
     cue_lines: list[str] = []
+    failed = bool(_FAILED.search(block))
     for line_rank, line in enumerate(block.splitlines()):
         cue = word_keys(_QUOTED.sub(" ", line))
         found = False
@@ -262,7 +264,7 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
                 found = True
                 if step.kind in ("open", "each") and re.search(r"\w\}?: \w", step.argument):
                     advice.direct_titles = True
-            sign = -1.0 if _REFUSAL.search(_QUOTED.sub(" ", clause)) else 1.0
+            sign = -1.0 if _REFUSAL.search(_QUOTED.sub(" ", clause)) else -0.4 if failed else 1.0
             for name in _QUOTED.findall(clause):
                 if step is not None and step.kind == "search":
                     continue
@@ -273,7 +275,7 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
             cue_lines.append(line)
     ordered = [step for step in steps if step.kind != "answer"]
     endings = [step.argument for step in steps if step.kind == "answer"]
-    if endings and ordered:
+    if endings and ordered and not failed:
         advice.plans.append(Plan(" ".join(cue_lines), tuple(ordered), endings[-1]))
 
 
