@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -62,7 +62,7 @@ def body(*lines: str) -> SkillSpec:
 
 
 @pytest.fixture(scope="module")
-async def runner() -> AsyncIterator[SkillRunner]:
+def runner() -> Iterator[SkillRunner]:
     runner = SkillRunner(max_calls=5, wall_seconds=5.0, cpu_seconds=1, memory_bytes=128 * 2**20)
     yield runner
     runner.close()
