@@ -200,7 +200,7 @@ def _outcome_class(outcome: float | None) -> str:
 def _outcome_word(outcome: float | None) -> str:
     if outcome is None:
         return "unscored"
-    return "yes" if outcome == 1 else "no" if outcome == 0 else f"{outcome:.0%} of runs"
+    return "yes" if outcome == 1 else "no" if outcome == 0 else f"{outcome:.0%}"
 
 
 def _rewards(rewards: Mapping[str, Any], evaluation: Evaluation | None) -> dict[str, Any]:

@@ -122,6 +122,14 @@ async def test_a_policy_that_is_missing_is_said(run: Run) -> None:
     assert re.search(r"Not evaluated: Trained LM \(.*memroute train", text)
 
 
+async def test_a_test_evaluation_stands_beside_dev(run: Run) -> None:
+    text = " ".join((await reported(run)).text)
+    assert "that nothing was tuned on" not in text
+    dev = Evaluation.load(run.evaluation / "dev.json")
+    dev.model_copy(update={"split": "test", "n": 71}).save(run.evaluation / "test.json")
+    assert "71 tasks that nothing was tuned on" in " ".join(parsed(write_report(run).read_text(encoding="utf-8")).text)
+
+
 async def test_every_task_can_be_opened_with_its_arms(run: Run) -> None:
     structure = await reported(run)
     assert structure.tags.count("details") >= 70
