@@ -22,7 +22,7 @@ from providers.types import content_hash
 from router.codec import decide_begin, empty_previews, template_hash
 from router.context import BeginContext
 from router.decisions import NONE, BeginDecision, Policy
-from router.policies.registry import ONLINE_ONLY, PolicyMaterial, build_policies
+from router.policies.registry import AVERAGE, ONLINE_ONLY, PolicyMaterial, build_policies
 from router.table import RoutingTable
 from synth.explore import run_arms, run_arms_shuffled
 from synth.tables import changed_by_in_mode
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 RANDOM_SEEDS = 20
 """Policy seeds over which `random` is averaged."""
-
-AVERAGE = "average"
-"""The trained language model and the heads, their log-odds averaged."""
 
 SLOW = ("prompt_route", "untrained", "trained", AVERAGE)
 """Policies that ask a language model: their decisions are kept and not asked again while their material stands."""

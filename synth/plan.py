@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 
 from providers.embedder import load_encoder
 from providers.errors import ConfigError, SuiteError
 from providers.registry import provider_cards
 from providers.types import Flow, Split
+from router.policies.registry import AVERAGE, POLICY_NAMES
 from synth.config import RunConfig
 from synth.plugins import load_agent, load_distiller, load_suite
 
@@ -65,7 +67,13 @@ def _check_plugins(config: RunConfig) -> None:
     twice = sorted({name for name in config.providers if config.providers.count(name) > 1})
     if twice:
         raise ConfigError(f"providers names {', '.join(twice)} more than once; name each provider once.")
-    provider_cards(config.providers)
+    cards = provider_cards(config.providers)
+    if config.evaluate.policies != "all":
+        known = [*POLICY_NAMES, AVERAGE, *(card.name for card in cards)]
+        for name in config.evaluate.policies:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+                raise ConfigError(f"evaluate.policies: there is no policy {name!r} (nearest: {near}).")
     load_agent(config.agent.name, config.agent.options)
     load_distiller(config.distiller)
     load_encoder(config.encoder.name, config.encoder.options)

@@ -152,5 +152,8 @@ _BUILDERS: dict[str, Callable[[PolicyMaterial], Policy]] = {
 POLICY_NAMES = tuple(_BUILDERS)
 """All but the single providers, which go by their own names."""
 
+AVERAGE = "average"
+"""The trained language model and the heads, their log-odds averaged; evaluation makes it of the two."""
+
 ONLINE_ONLY = frozenset({"concat", "store_all", "in_only"})
 """Policies that a routing table says nothing about: they change what later tasks see, or run an arm that it lacks."""

@@ -99,6 +99,7 @@ def test_help_of_every_verb_teaches_and_imports_nothing_heavy(verb: str) -> None
         (["run", "{config}", "--set", "suite.explore=0"], "suite.explore is 0"),
         (["run", "{config}", "--set", "suite.dev=0"], "suite.dev is 0"),
         (["evaluate", "{config}", "--split", "test", "--set", "suite.test=0"], "suite.test is 0"),
+        (["run", "{config}", "--set", "evaluate.policies=[none, haeds]"], "'haeds' (nearest: heads)"),
         (["run", "{config}", "--set", "suite.dev=100000"], "lower suite.dev"),
         (["run", "{config}", "--set", "providers=[]"], "providers is empty"),
         (["run", "{config}", "--set", "providers=[toys:First, toys:First]"], "toys:First more than once"),
