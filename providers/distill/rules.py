@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from providers import page_text
 from providers.base import Insight, Narrative, Skill, Workflow
+from providers.lexical import tokenise
 from providers.types import Outcome, Parameter, Step, Trajectory
 
 _READ = re.compile(r'[Rr]ead "([^"]+)" on "([^"]+)"')
@@ -236,9 +237,21 @@ def _blanks(shape: RunShape) -> dict[str, str]:
         blanks[order.group(1)] = "{superlative}"
     if (side := _DIRECTION.search(shape.ending)) and side.group(1) in shape.question.lower():
         blanks[side.group(1)] = "{direction}"
+    for title in shape.opened:
+        subject = _subject(title)
+        if shape.searches and subject == _subject(shape.title) and subject not in shape.question and not shape.listing:
+            blanks[subject] = "{found}"
     for year in _YEAR.findall(shape.question):
         blanks[year] = "{year}"
+    if _named(shape.label, shape.question):
+        blanks[shape.label] = "{field}"
     return dict(sorted(blanks.items(), key=lambda item: -len(item[0])))
+
+
+def _named(label: str, question: str) -> bool:
+    """Whether the question names the label itself: more than half of its words."""
+    words = set(tokenise(label))
+    return len(words & set(tokenise(question))) > len(words) / 2
 
 
 def _with_blanks(text: str, blanks: dict[str, str]) -> str:

@@ -37,6 +37,8 @@ WINDOW = 4
 ACCEPT = 0.6
 """A label at this score is taken without looking further."""
 MEMORY_WEIGHT = 0.8
+TRUST_GAP = 0.1
+"""How much better another site must suit before a page is not believed."""
 LEAST = 0.2
 """Below this score a label is not taken at all."""
 RANK_COST = 0.06
@@ -54,6 +56,8 @@ _OPERATION_WORDS = {
 }
 """What the operation asked for is called, whatever the question's own words for it."""
 HEADER = frozenset({"URL", "Site", "Last updated", "Last checked"})
+FOUND = "{found}"
+FIELD = "{field}"
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _ADDRESS = re.compile(r"^- (\S*/\S+) \(", re.MULTILINE)
 
@@ -127,7 +131,6 @@ class _Following:
     plan: Plan
     steps: deque[PlanStep]
     binding: dict[str, str]
-    searched: bool = False
     failed: bool = False
 
 
@@ -172,6 +175,7 @@ class _Attempt:
         self.listing: str = ""
         self.working: Page | None = None
         self.working_addresses: set[str] = set()
+        self.sites: set[str] = set()
         self.spent: frozenset[str] = frozenset()
         """Question words that served to find whose page it is; they name no field wanted."""
         self.seen: deque[str] = deque(maxlen=agent.window)
@@ -252,8 +256,10 @@ class _Attempt:
                 self.following.failed = True
             return
         if action.tool == "search":
-            self.window.append(_hits(result.observation))
-            if not self.window[-1]:
+            hits = _hits(result.observation)
+            self.window.append(hits)
+            self.sites |= {gist.partition(" - ")[0] for _, _, gist in hits}
+            if not hits:
                 self.dead.add(key)
             return
         page = Page.read(result.observation)
@@ -342,8 +348,9 @@ class _Attempt:
             if not any(page.title == title for page in pages):
                 return Action("open", {"page": title}, f'Open "{title}".')
         options = self._links_about(target, pages) + self._hits_about(target, about)
-        if not about and target.searched < 2 and not any(score >= 0.8 for score, _ in options):
-            query = target.name if target.searched == 0 else target.name.partition(" ")[2]
+        if not about and target.searched < 3 and not any(score >= 0.8 for score, _ in options):
+            queries = (target.name, target.subject, target.name.partition(" ")[2])
+            query = queries[target.searched]
             target.searched += 1
             if query and query not in self.dead:
                 options.append((0.75, Action("search", {"query": query}, f'Search for "{query}".')))
@@ -405,7 +412,9 @@ class _Attempt:
         return url in self.seen or url in self.dead or visited or url in self.working_addresses
 
     def _distrusted(self, site: str) -> bool:
-        return bool(site) and self._advised(site) < -0.1
+        """Whether another site seen in this run suits the question and the memory's advice clearly better."""
+        rates = {name: self._rate(name) for name in self.sites | {site} if name}
+        return bool(site) and rates[site] < max(0.0, *rates.values()) - TRUST_GAP
 
     def _open(self, url: str, text: str) -> Action:
         return Action("open", {"page": url}, f'Open "{text}".')
@@ -478,9 +487,10 @@ class _Attempt:
         for page in self._pages():
             if page is self.working or not _same(page.subject, target.subject):
                 continue
-            trust = min(0.0, self._advised(page.site))
+            if self._distrusted(page.site):
+                continue
             for label, value in page.fields.items():
-                score = self._rate(label) + trust + self._jitter()
+                score = self._rate(label) + self._jitter()
                 if page.title.endswith(f": {self.section_habit}") and self.section_habit:
                     score += 0.05
                 if score >= LEAST and (target.note is None or score > target.note.score):
@@ -544,7 +554,7 @@ class _Attempt:
             lowered = slot.lower()
             if lowered == "year":
                 binding[f"{{{slot}}}"] = self.question.years[0] if self.question.years else ""
-            elif lowered in ("number", "threshold", "direction", "superlative", "name"):
+            elif lowered in ("number", "threshold", "direction", "superlative", "name", "found", "field"):
                 continue
             elif names:
                 binding[f"{{{slot}}}"] = names.popleft()
@@ -568,14 +578,13 @@ class _Attempt:
             elif step.kind == "each":
                 self._follow_each(following, step)
             else:
-                if step.kind == "open":
-                    self._bind_found(following, step.argument)
+                if FOUND in step.argument:
+                    self._bind_found(following)
                 argument = self._fill(step.argument, following.binding)
-                if _SLOT.search(argument) or argument in self.dead or self._foreign(following, argument):
+                if _SLOT.search(argument) or argument in self.dead:
                     following.failed = True
                     return None
                 if step.kind == "search":
-                    following.searched = True
                     return Action("search", {"query": argument}, f'Search for "{argument}".')
                 return Action("open", {"page": self._resolve(argument)}, f'Open "{argument}".')
             if following.failed:
@@ -583,24 +592,13 @@ class _Attempt:
         self.operation = self._ending(following)
         return None
 
-    def _bind_found(self, following: _Following, title: str) -> None:
-        """The old task's find (`Moldova` after a search for its anthem) stands for what this search finds."""
-        subject, _, section = title.partition(": ")
-        if subject in following.binding or any(_same(subject, target.subject) for target in self.targets):
-            return
-        if following.searched and (hits := next(iter(self._searches()), ())):
-            best = next((text for text, _, _ in hits if section and text.endswith(f": {section}")), hits[0][0])
-            following.binding[subject] = best.partition(": ")[0]
-            following.searched = False
+    def _bind_found(self, following: _Following) -> None:
+        """`{found}` is whoever the search in view found."""
+        hits = next(iter(self._searches()), ())
+        if FOUND not in following.binding and hits:
+            following.binding[FOUND] = hits[0][0].partition(": ")[0]
             if self.operation.kind == "value" and self.targets:
-                self.targets[0].subject = following.binding[subject]
-
-    def _foreign(self, following: _Following, title: str) -> bool:
-        """Whether a step still speaks of the old task's own things."""
-        subject = title.partition(": ")[0]
-        known = [*following.binding.values(), *self.question.names, self.listing]
-        known += [target.subject for target in self.targets]
-        return not any(name and name in title for name in known) and not any(_same(subject, name) for name in known)
+                self.targets[0].subject = following.binding[FOUND]
 
     def _skip_detours(self, following: _Following) -> None:
         """Where the page in view already has the label that the plan wants next, the openings before it are detours."""
@@ -628,7 +626,7 @@ class _Attempt:
     def _follow_read(self, following: _Following, step: PlanStep) -> None:
         label = self._fill(step.argument, following.binding)
         page = next(iter(self._pages()), None)
-        if page is None:
+        if page is None or self._distrusted(page.site):
             following.failed = True
             return
         found = self._nearest_label(page, label)
@@ -652,7 +650,14 @@ class _Attempt:
             self._settle(target)
 
     def _nearest_label(self, page: Page, label: str) -> str | None:
-        """The plan's label on this page, unless the question itself names another one there plainly."""
+        """The plan's label on this page, unless the question itself names another one there plainly.
+
+        A blank label is for the matcher to fill.
+        """
+        if label == FIELD:
+            rated = {candidate: self._rate(candidate) + self._jitter() for candidate in page.fields}
+            best_rated = max(rated, key=lambda candidate: rated[candidate], default="")
+            return best_rated if rated.get(best_rated, 0.0) >= ACCEPT else None
         wanted = set(word_keys(label))
         plain = max(page.fields, key=self._coverage, default=None)
         if plain is not None and self._coverage(plain) >= 0.75 > self._coverage(label):
