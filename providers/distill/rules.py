@@ -36,6 +36,7 @@ class RunShape:
     listing: str = ""
     """The label or title whose names were looped over."""
     ending: str = ""
+    """How the answer was formed; empty where it was a guess, which teaches nothing."""
     sites: dict[str, str] = field(default_factory=dict)
     """Title -> site it was read on."""
     updated: dict[str, str] = field(default_factory=dict)
@@ -91,7 +92,7 @@ def read_shape(trajectory: Trajectory) -> RunShape:
             shape.listing = listed.group(1)
         if step.tool == "answer":
             ending = _ENDING.search(step.thought)
-            shape.ending = ending.group(1) if ending else "the value"
+            shape.ending = ending.group(1) if ending else ""
         elif "query" in step.arguments:
             _see_search(shape, step)
         elif "page" in step.arguments:
@@ -127,7 +128,7 @@ class RuleDistiller:
     async def insights(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Insight, ...]:
         """At most four imperative lessons of at most 30 words (MemAgent B.3.4)."""
         shape = read_shape(trajectory)
-        if not shape.reads:
+        if not shape.reads or not shape.ending:
             return ()
         if outcome.correct is False:
             return tuple(Insight(text=line, kind="failure") for line in _failure_lessons(shape)[:4])
@@ -180,7 +181,7 @@ def _literal_steps(trajectory: Trajectory) -> list[str]:
         steps += [f'read "{label}"' for label, _ in _READ.findall(step.thought)]
         if step.tool == "answer":
             ending = _ENDING.search(step.thought)
-            steps.append(f"answer with {ending.group(1) if ending else 'the value'}")
+            steps.append(f"answer with {ending.group(1)}" if ending else "guess")
         elif "query" in step.arguments:
             steps.append(f'search for "{step.arguments["query"]}"')
         elif "page" in step.arguments and (title := page_text.title(step.observation)):

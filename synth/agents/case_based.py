@@ -490,6 +490,8 @@ class _Attempt:
             if self._distrusted(page.site):
                 continue
             for label, value in page.fields.items():
+                if label == self.listing:
+                    continue
                 score = self._rate(label) + self._jitter()
                 if page.title.endswith(f": {self.section_habit}") and self.section_habit:
                     score += 0.05
@@ -769,7 +771,7 @@ class _Attempt:
                 "answer", {"text": str(count)}, f"Answer with the number of names {word} the number given{among}."
             )
         if not numbers:
-            return Action("answer", {"text": noted[0][0].name}, "Answer with the first name; no figure was found.")
+            return Action("answer", {"text": noted[0][0].name}, "Guess the first name; no figure was found.")
         pick = max(numbers, key=lambda item: self.operation.direction * item[0])
         word = self._superlative()
         text = f"{pick[1]}; {pick[2].value}" if self.operation.with_value else pick[1]

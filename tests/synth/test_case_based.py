@@ -14,6 +14,7 @@ from providers.types import Injection, Outcome, SkillSpec, Split, Step, Task, Tr
 from synth.agents.case_based import CaseBased
 
 PEOPLE = {"Arda": 16.5, "Bree": 33.0, "Coral": 21.0, "Dale": 48.5}
+CAPITALS = {"Arda": "Moss", "Bree": "Fenn", "Coral": "Loam", "Dale": "Vell"}
 BORDERS = {"Arda": ["Bree", "Coral", "Dale"]}
 SECTIONS = ("Economy", "Geography", "People", "Energy", "Military")
 
@@ -23,6 +24,8 @@ def page(name: str, section: str = "") -> str:
     lines = [f"# {name}: {section}" if section else f"# {name}", f"URL: {url}", "Site: Atlas", ""]
     if section == "People":
         lines += [f"Median age: {PEOPLE[name]} years", f"Birth rate: {60 - PEOPLE[name]} births", "Religions: many"]
+    if section == "Energy":
+        lines += [f"Capital: {CAPITALS[name]}"]
     if section == "Geography":
         near = "; ".join(f"[{other}](/{other.lower()}) 100 km" for other in BORDERS.get(name, ["Bree", "Dale"]))
         lines += [f"Border countries: {near}", "Climate: mild"]
@@ -40,6 +43,10 @@ class Search:
 
     async def call(self, **arguments: Any) -> ToolResult:
         hits = [name for name in PEOPLE if name.lower() in str(arguments["query"]).lower()]
+        stated = [name for name, capital in CAPITALS.items() if capital in str(arguments["query"])]
+        if stated:
+            hit = f"1. [{stated[0]}: Energy](/{stated[0].lower()}/energy) - Atlas - Capital: {CAPITALS[stated[0]]}"
+            return ToolResult(observation=f'Search results for "{arguments["query"]}" (page 1 of 1)\n{hit}')
         if not hits:
             return ToolResult(observation=f'No results for "{arguments["query"]}".')
         lines = [f"{n}. [{name}](/{name.lower()}) - Atlas - a land" for n, name in enumerate(hits, 1)]
@@ -120,6 +127,27 @@ async def test_a_workflow_takes_the_questions_superlative_but_a_literal_one_misl
     assert (await solve(question, Session(literal))).answer == "Dale"
 
 
+async def test_a_blank_label_in_a_workflow_is_filled_from_the_question() -> None:
+    blank = WORKFLOW.replace('read "Birth rate"', 'read "{field}"')
+    assert (await solve(EXTREME.format("lowest"), Session(blank), max_steps=7)).answer == "Coral"
+
+
+async def test_a_case_judged_wrong_is_no_procedure_to_follow() -> None:
+    case = 'Task: What is the median age of Dale?\nSteps: open "Dale: Economy"; read "Exports"; answer with the value.'
+    question = "What is the median age of Bree?"
+    assert (await solve(question, Session(case))).answer == "5 million"
+    assert (await solve(question, Session(f"{case}\nResult: wrong."))).answer == "33.0 years"
+
+
+async def test_a_thing_leads_to_whose_page_states_it() -> None:
+    run = await solve("What is the birth rate of the land whose capital is Vell?")
+    assert run.answer == "11.5 births"
+    workflow = await RuleDistiller().workflow(run, Outcome(correct=True))
+    assert workflow is not None
+    assert "Dale" not in workflow.text
+    assert "{found}: People" in workflow.text
+
+
 async def test_an_unrelated_text_changes_nothing_that_is_answered() -> None:
     noise = 'Workflow: bake bread\n1. open "{subject}: Oven"\n2. read "Heat"\n3. answer with the number of names'
     assert (await solve("What is the median age of Bree?", Session(noise))).answer == "33.0 years"
@@ -156,6 +184,7 @@ async def test_shape_of_a_run_names_its_list_its_label_and_its_inputs(extreme_ru
 async def test_what_stands_in_the_question_becomes_a_blank_in_a_workflow(extreme_run: Trajectory) -> None:
     workflow = await RuleDistiller().workflow(extreme_run, Outcome(correct=True))
     assert workflow is not None
+    assert 'read "{field}"' in workflow.text
     assert "Arda" not in workflow.text + workflow.query
     assert "{superlative}" in workflow.query
     assert workflow.text.endswith('answer with the name of the {superlative} among the names under "Border countries"')
