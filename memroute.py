@@ -417,8 +417,8 @@ STAGES = (
     Stage("explore", "force every provider on every task", _explore),
     Stage("score", "reward each decision", _score),
     Stage("build", "write the rows that routers are trained on", _build),
-    Stage("train", "train both routers", _train),
-    Stage("evaluate", "compare all policies on dev", _evaluate),
+    Stage("train", "train the routers", _train),
+    Stage("evaluate", "compare all policies", _evaluate),
     Stage("report", "write the report", _report),
 )
 
