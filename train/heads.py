@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -16,17 +17,11 @@ from providers.errors import EngineError
 from providers.files import write_atomically
 from providers.types import content_hash
 from router.features import Evidence, FeatureMap, nonempty
-from router.policies.heads import HeadsModel
+from router.policies.heads import HeadsModel, Logistic, Nearness, chances, rbf
 from router.table import RoutingTable
 
 if TYPE_CHECKING:
     from synth.runs import Run
-
-STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""Inverse regularisation strengths (scikit-learn's C) to choose from, the strongest regularisation first."""
-
-DIMENSIONS = (4, 12, 24)
-"""Principal components of the question embedding to choose from."""
 
 FOLDS = 5
 REPEATS = 3
@@ -57,14 +52,44 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One choice of hyperparameters."""
-
+class LogisticSettings:
     strength: float
+    """scikit-learn's C."""
     dimensions: int
+    """Principal components of the question embedding."""
 
 
-_OPTIONS = tuple(Settings(strength, dimensions) for dimensions in DIMENSIONS for strength in STRENGTHS)
+@dataclass(frozen=True)
+class NearnessSettings:
+    penalty: float
+    """Of the ridge."""
+    gamma: float
+    """Of the kernel."""
+
+
+LOGISTIC_OPTIONS = tuple(
+    LogisticSettings(strength, dimensions) for strength in (0.003, 0.01, 0.03, 0.1, 0.3) for dimensions in (4, 12, 24)
+)
+NEARNESS_OPTIONS = tuple(NearnessSettings(penalty, gamma) for penalty in (3.0, 1.0, 0.3) for gamma in (1.0, 2.0, 4.0))
+"""Options stand with the most regularised first, which is preferred at equal value."""
+
+FAMILIES: tuple[tuple[str, ...], ...] = (("logistic", "nearness"), ("logistic",), ("nearness",))
+"""Families to average, in the order in which they are preferred at equal value."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation found."""
+
+    logistic: LogisticSettings
+    nearness: NearnessSettings
+    families: tuple[str, ...]
+    value: float
+    """Held-out routing value of the chosen families."""
+
+
+Split = tuple[Labelled, Labelled]
+Settings = TypeVar("Settings", LogisticSettings, NearnessSettings)
 
 
 def train_heads(run: Run) -> Path:
@@ -77,7 +102,7 @@ def train_heads(run: Run) -> Path:
     write_atomically(run.heads, model.model_dump_json())
     found = model.settings
     print(
-        f"heads: {len(table.rows)} tasks, C {found['strength']:g}, {found['dimensions']:g} components; "
+        f"heads: {len(table.rows)} tasks, {' and '.join(found['families'])}; "
         f"cross-validated {found['value']:.3f} against {found['best_single']:.3f} of the best single provider",
         file=sys.stderr,
         flush=True,
@@ -86,23 +111,12 @@ def train_heads(run: Run) -> Path:
 
 
 def fit_heads(table: RoutingTable, *, seed: int = 0, encoder: str = "") -> HeadsModel:
-    """Choose settings by cross-validation, then fit on all tasks."""
+    """Choose settings and families by cross-validation, then fit on all tasks."""
     data = _checked(table)
-    settings, value = choose_settings(data, seed)
-    model = fit(data, settings)
+    choice = choose(data, seed)
     best_single = float(np.nanmax(np.nanmean(data.correctness, axis=0)))
-    return model.model_copy(
-        update={
-            "encoder": encoder,
-            "settings": {
-                "strength": settings.strength,
-                "dimensions": float(settings.dimensions),
-                "value": value,
-                "best_single": best_single,
-                "tasks": float(len(data.tasks)),
-            },
-        }
-    )
+    settings = dataclasses.asdict(choice) | {"best_single": best_single}
+    return fit(data, choice).model_copy(update={"encoder": encoder, "settings": settings})
 
 
 def out_of_fold(table: RoutingTable, *, seed: int = 0) -> np.ndarray:
@@ -111,25 +125,40 @@ def out_of_fold(table: RoutingTable, *, seed: int = 0) -> np.ndarray:
     Shape (tasks, providers), 0 to 1: what the heads would say of unseen tasks.
     """
     data = _checked(table)
-    settings, _ = choose_settings(data, seed)
+    choice = choose(data, seed)
     predictions = np.zeros_like(data.correctness)
     for held_in, held_out in folds(len(data.tasks), seed, REPEATS):
-        predictions[held_out] = fit(data.part(held_in), settings).predict(data.part(held_out).tasks)
+        predictions[held_out] = fit(data.part(held_in), choice).predict(data.part(held_out).tasks)
     return predictions
 
 
-def choose_settings(data: Labelled, seed: int) -> tuple[Settings, float]:
-    """The settings with the best cross-validated routing value (ties: the most regularised), and that value."""
-    values = dict.fromkeys(_OPTIONS, 0.0)
-    for repeat in range(REPEATS):
-        for held_in, held_out in folds(len(data.tasks), seed, repeat):
-            train, test = data.part(held_in), data.part(held_out)
-            maps = {d: FeatureMap.fit(data.providers, train.tasks, d) for d in DIMENSIONS}
-            for settings in _OPTIONS:
-                predicted = fit(train, settings, maps[settings.dimensions]).predict(test.tasks)
-                values[settings] += routing_value(predicted, test) * len(held_out) / len(data.tasks) / REPEATS
-    best = max(_OPTIONS, key=lambda settings: round(values[settings], 9))
-    return best, values[best]
+def fit(data: Labelled, choice: Choice) -> HeadsModel:
+    """The chosen families on these tasks."""
+    return HeadsModel(
+        providers=data.providers,
+        logistic=fit_logistic(data, choice.logistic) if "logistic" in choice.families else None,
+        nearness=fit_nearness(data, choice.nearness) if "nearness" in choice.families else None,
+    )
+
+
+def choose(data: Labelled, seed: int) -> Choice:
+    """Settings of each family, then the families to average."""
+    splits = [
+        (data.part(held_in), data.part(held_out))
+        for repeat in range(REPEATS)
+        for held_in, held_out in folds(len(data.tasks), seed, repeat)
+    ]
+    logistic, by_logistic = _best(_held_out_logistic(splits), splits)
+    nearness, by_nearness = _best(_held_out_nearness(splits), splits)
+    predicted = {"logistic": by_logistic, "nearness": by_nearness}
+    values = {
+        families: _value(
+            [np.mean(parts, axis=0) for parts in zip(*(predicted[f] for f in families), strict=True)], splits
+        )
+        for families in FAMILIES
+    }
+    families = max(FAMILIES, key=values.__getitem__)
+    return Choice(logistic, nearness, families, values[families])
 
 
 def folds(tasks: int, seed: int, repeat: int = 0) -> Iterator[tuple[list[int], list[int]]]:
@@ -143,25 +172,83 @@ def folds(tasks: int, seed: int, repeat: int = 0) -> Iterator[tuple[list[int], l
 
 def routing_value(predicted: np.ndarray, data: Labelled) -> float:
     """Mean correctness of the provider with the best prediction among those that show something."""
+    return float(np.nanmean(_achieved(predicted, data)))
+
+
+def fit_logistic(data: Labelled, settings: LogisticSettings) -> Logistic:
+    """One regression per provider over the tasks for which it shows something."""
+    features = FeatureMap.fit(data.providers, data.tasks, settings.dimensions)
+    coefficients, intercepts = _fit_heads(features(data.tasks), data, settings.strength)
+    return Logistic(
+        features=features,
+        coefficients=tuple(map(tuple, coefficients.tolist())),
+        intercepts=tuple(intercepts.tolist()),
+    )
+
+
+def fit_nearness(data: Labelled, settings: NearnessSettings) -> Nearness:
+    """Kernel ridge regression of every provider's correctness around its mean; what is unscored counts as the mean."""
+    points = np.stack([task.embedding for task in data.tasks])
+    means = np.asarray([np.nanmean(column) if np.isfinite(column).any() else 0.0 for column in data.correctness.T])
+    kernel = rbf(points, points, settings.gamma) + settings.penalty * np.eye(len(points))
+    weights = np.linalg.solve(kernel, np.nan_to_num(data.correctness - means))
+    return Nearness(
+        points=tuple(map(tuple, points.tolist())),
+        weights=tuple(map(tuple, weights.tolist())),
+        means=tuple(means.tolist()),
+        gamma=settings.gamma,
+    )
+
+
+def _held_out_logistic(splits: Sequence[Split]) -> dict[LogisticSettings, list[np.ndarray]]:
+    """Predictions for the held-out tasks of every split."""
+    predicted: dict[LogisticSettings, list[np.ndarray]] = {settings: [] for settings in LOGISTIC_OPTIONS}
+    for held_in, held_out in splits:
+        matrices = {}
+        for dimensions in sorted({settings.dimensions for settings in LOGISTIC_OPTIONS}):
+            features = FeatureMap.fit(held_in.providers, held_in.tasks, dimensions)
+            matrices[dimensions] = features(held_in.tasks), features(held_out.tasks)
+        for settings in LOGISTIC_OPTIONS:
+            known, unseen = matrices[settings.dimensions]
+            predicted[settings].append(chances(unseen, *_fit_heads(known, held_in, settings.strength)))
+    return predicted
+
+
+def _held_out_nearness(splits: Sequence[Split]) -> dict[NearnessSettings, list[np.ndarray]]:
+    return {
+        settings: [fit_nearness(held_in, settings).predict(held_out.tasks) for held_in, held_out in splits]
+        for settings in NEARNESS_OPTIONS
+    }
+
+
+def _best(predicted: Mapping[Settings, list[np.ndarray]], splits: Sequence[Split]) -> tuple[Settings, list[np.ndarray]]:
+    """The settings of the largest value, the first of equals, with what they predicted."""
+    settings = max(predicted, key=lambda option: _value(predicted[option], splits))
+    return settings, predicted[settings]
+
+
+def _value(predicted: Sequence[np.ndarray], splits: Sequence[Split]) -> float:
+    """Routing value over all held-out tasks, rounded so that equal ones are equal."""
+    achieved = [_achieved(part, held_out) for part, (_, held_out) in zip(predicted, splits, strict=True)]
+    return round(float(np.nanmean(np.concatenate(achieved))), 9)
+
+
+def _achieved(predicted: np.ndarray, data: Labelled) -> np.ndarray:
+    """Correctness of the provider chosen for every task; shape (tasks,)."""
     shown = nonempty(data.tasks)
     allowed = np.where(shown.any(axis=1, keepdims=True), shown, True)
     chosen = np.where(allowed, predicted, -np.inf).argmax(axis=1)
-    return float(np.nanmean(data.correctness[np.arange(len(chosen)), chosen]))
+    return np.asarray(data.correctness[np.arange(len(chosen)), chosen])
 
 
-def fit(data: Labelled, settings: Settings, features: FeatureMap | None = None) -> HeadsModel:
-    """One logistic regression per provider over the tasks for which it shows something."""
-    features = features or FeatureMap.fit(data.providers, data.tasks, settings.dimensions)
-    matrix, shown = features(data.tasks), nonempty(data.tasks)
+def _fit_heads(matrix: np.ndarray, data: Labelled, strength: float) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients of shape (providers, features) and intercepts of shape (providers,)."""
+    shown = nonempty(data.tasks)
     heads = [
-        _fit_head(matrix[shown[:, place]], data.correctness[shown[:, place], place], settings.strength)
+        _fit_head(matrix[shown[:, place]], data.correctness[shown[:, place], place], strength)
         for place in range(len(data.providers))
     ]
-    return HeadsModel(
-        features=features,
-        coefficients=tuple(tuple(weights.tolist()) for weights, _ in heads),
-        intercepts=tuple(intercept for _, intercept in heads),
-    )
+    return np.stack([weights for weights, _ in heads]), np.asarray([intercept for _, intercept in heads])
 
 
 def _fit_head(matrix: np.ndarray, target: np.ndarray, strength: float) -> tuple[np.ndarray, float]:

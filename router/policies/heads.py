@@ -1,11 +1,15 @@
-"""Heads: one small regularised model per provider that predicts whether its memory would lead to a correct answer."""
+"""Heads: small regularised models that predict, per provider, whether its memory would lead to a correct answer.
+
+Two families, averaged where cross-validation finds both worth having: logistic regressions on a few features, and the
+outcomes of exploration tasks near the question (kernel ridge regression).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -20,27 +24,62 @@ from router.features import Evidence, FeatureMap
 from router.policies.fixed import BeginOnly
 
 
-class HeadsModel(Flow):
-    """Logistic regressions over one `FeatureMap`, as plain numbers."""
+class Logistic(Flow):
+    """One logistic regression per provider over one `FeatureMap`."""
 
     features: FeatureMap
     coefficients: tuple[tuple[float, ...], ...]
     """One row per provider."""
     intercepts: tuple[float, ...]
-    settings: dict[str, float] = Field(default_factory=dict)
-    """What cross-validation chose, and the routing value it saw."""
+
+    def predict(self, tasks: Sequence[Evidence]) -> np.ndarray:
+        return chances(self.features(tasks), np.asarray(self.coefficients), np.asarray(self.intercepts))
+
+
+class Nearness(Flow):
+    """Kernel ridge regression on question embeddings: how providers did on tasks like this one."""
+
+    points: tuple[tuple[float, ...], ...]
+    """Embeddings of the exploration questions."""
+    weights: tuple[tuple[float, ...], ...]
+    """One row per point, one column per provider."""
+    means: tuple[float, ...]
+    """What each provider gets far from all points."""
+    gamma: float
+    """The kernel is exp(-gamma * squared distance)."""
+
+    def predict(self, tasks: Sequence[Evidence]) -> np.ndarray:
+        kernel = rbf(np.stack([task.embedding for task in tasks]), np.asarray(self.points), self.gamma)
+        return np.asarray(np.clip(kernel @ np.asarray(self.weights) + np.asarray(self.means), 0.0, 1.0))
+
+
+def chances(matrix: np.ndarray, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
+    """Logistic predictions of shape (tasks, providers) for features of shape (tasks, features)."""
+    return np.asarray(1.0 / (1.0 + np.exp(-(matrix @ coefficients.T + intercepts))))
+
+
+def rbf(left: np.ndarray, right: np.ndarray, gamma: float) -> np.ndarray:
+    """exp(-gamma * squared distance) of every pair; shape (left, right)."""
+    squares = (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2 * left @ right.T
+    return np.asarray(np.exp(-gamma * np.maximum(squares, 0.0)))
+
+
+class HeadsModel(Flow):
+    """The fitted families as plain numbers; at least one of them stands."""
+
+    providers: tuple[str, ...]
+    logistic: Logistic | None = None
+    nearness: Nearness | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What cross-validation chose, and the routing value that it saw."""
     encoder: str = ""
     """Identity of the encoder whose embeddings the features were fitted on."""
     schema_version: int = SCHEMA_VERSION
 
-    @property
-    def providers(self) -> tuple[str, ...]:
-        return self.features.providers
-
     def predict(self, tasks: Sequence[Evidence]) -> np.ndarray:
         """Predicted correctness, shape (tasks, providers), 0 to 1."""
-        logits = self.features(tasks) @ np.asarray(self.coefficients).T + np.asarray(self.intercepts)
-        return np.asarray(1.0 / (1.0 + np.exp(-logits)))
+        families = [family for family in (self.logistic, self.nearness) if family is not None]
+        return np.asarray(np.mean([family.predict(tasks) for family in families], axis=0))
 
 
 class Heads(BeginOnly):

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -8,9 +9,22 @@ from providers.embedder import Hashing
 from providers.errors import EngineError
 from router.context import BeginContext
 from router.features import Evidence
-from router.policies.heads import Heads
+from router.policies.heads import Heads, HeadsModel
 from router.table import RoutingTable
-from train.heads import Labelled, fit_heads, folds, out_of_fold, routing_value
+from train.heads import (
+    FAMILIES,
+    Choice,
+    Labelled,
+    LogisticSettings,
+    NearnessSettings,
+    fit,
+    fit_heads,
+    fit_logistic,
+    fit_nearness,
+    folds,
+    out_of_fold,
+    routing_value,
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +138,27 @@ def test_a_head_without_both_outcomes_gives_its_smoothed_rate(explore):
 
 def _context(row):
     return BeginContext(task_id=row.task_id, question=row.question, previews=row.previews, cards=())
+
+
+def test_nearness_follows_the_outcomes_of_like_questions_and_falls_back_to_the_mean(explore):
+    data = Labelled.of_table(explore)
+    model = fit_nearness(data, NearnessSettings(penalty=0.3, gamma=2.0))
+    far = dataclasses.replace(data.tasks[0], embedding=-1e3 * data.tasks[0].embedding)
+    assert np.allclose(model.predict([far])[0], data.correctness.mean(axis=0))
+    same = [place for place, row in enumerate(explore.rows) if row.question == explore.rows[0].question]
+    seen = data.correctness[same].mean(axis=0)
+    overall = data.correctness.mean(axis=0)
+    assert abs(model.predict([data.tasks[0]])[0] - seen).sum() < abs(overall - seen).sum()
+
+
+@pytest.mark.parametrize("families", FAMILIES)
+def test_the_chosen_families_are_averaged_and_survive_the_file(explore, families):
+    data = Labelled.of_table(explore)
+    choice = Choice(LogisticSettings(0.03, 12), NearnessSettings(1.0, 2.0), families, value=0.0)
+    parts = [
+        {"logistic": fit_logistic(data, choice.logistic), "nearness": fit_nearness(data, choice.nearness)}[name]
+        for name in families
+    ]
+    model = HeadsModel.model_validate_json(fit(data, choice).model_dump_json())
+    expected = np.mean([part.predict(data.tasks) for part in parts], axis=0)
+    assert np.array_equal(model.predict(data.tasks), expected)
