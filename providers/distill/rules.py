@@ -277,10 +277,11 @@ def _success_lessons(shape: RunShape) -> list[str]:
     if shape.skill:
         return []
     place = f' under "{shape.section}"' if shape.section else ""
-    lessons = [f'Asked about {_cue(shape)}: read "{shape.label}"{place}.']
+    lessons = [f'Read "{shape.label}"{place} when asked: {_cue(shape)}.']
     if _contested(shape) and shape.sites.get(shape.title):
         updated = shape.updated.get(shape.title, "")
-        lessons.append(f'Asked {_cue(shape)}: take the page on "{shape.sites[shape.title]}" (last updated {updated}).')
+        site = shape.sites[shape.title]
+        lessons.append(f'Take the page on "{site}" (last updated {updated}) when asked: {_cue(shape)}.')
     if shape.listing and shape.listing not in shape.opened:
         source = next((title for label, title in shape.reads if label == shape.listing), "")
         page = next((t for t in shape.opened if _subject(t) == source and ": " in t), source)
@@ -299,9 +300,9 @@ def _failure_lessons(shape: RunShape) -> list[str]:
     if _contested(shape):
         site, updated = shape.sites.get(shape.title, ""), shape.updated.get(shape.title, "")
         if site:
-            lessons.append(f'Asked {_cue(shape)}: do not take figures from "{site}" (last updated {updated}).')
+            lessons.append(f'Do not take figures from "{site}" (last updated {updated}) when asked: {_cue(shape)}.')
     elif shape.kind == "value":
-        lessons.append(f'Asked about {_cue(shape)}: "{shape.label}" was not what was meant.')
+        lessons.append(f'Not "{shape.label}" when asked: {_cue(shape)}.')
     if shape.kind != "value" and shape.section:
         lessons.append(f'Do not spend calls on the way: open "{{name}}: {shape.section}" at once.')
     return lessons

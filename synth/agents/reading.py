@@ -258,13 +258,14 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
         cue = word_keys(_QUOTED.sub(" ", line))
         found = False
         for clause in _CLAUSE.split(line):
-            step = None if _REFUSAL.search(_QUOTED.sub(" ", clause)) else read_step(clause)
+            refused = _refuses(clause)
+            step = None if refused else read_step(clause)
             if step is not None:
                 steps.append(step)
                 found = True
                 if step.kind in ("open", "each") and re.search(r"\w\}?: \w", step.argument):
                     advice.direct_titles = True
-            sign = -1.0 if _REFUSAL.search(_QUOTED.sub(" ", clause)) else -0.4 if failed else 1.0
+            sign = -1.0 if refused else -0.4 if failed else 1.0
             for name in _QUOTED.findall(clause):
                 if step is not None and step.kind == "search":
                     continue
@@ -277,6 +278,12 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
     endings = [step.argument for step in steps if step.kind == "answer"]
     if endings and ordered and not failed:
         advice.plans.append(Plan(" ".join(cue_lines), tuple(ordered), endings[-1]))
+
+
+def _refuses(clause: str) -> bool:
+    """Whether the part of a clause that holds its quoted names, between colons, speaks against them."""
+    bare = _QUOTED.sub('"', clause)
+    return any(_REFUSAL.search(part) for part in bare.split(": ") if '"' in part)
 
 
 def _after_colon(name: str) -> str:

@@ -208,8 +208,8 @@ async def test_success_teaches_where_to_read_and_failure_what_not() -> None:
     run = await solve(PARAPHRASE, Session(LESSON))
     good = await RuleDistiller().insights(run, Outcome(correct=True))
     bad = await RuleDistiller().insights(run, Outcome(correct=False))
-    assert any('read "Median age" under "People"' in insight.text for insight in good)
-    assert all(insight.kind == "failure" and "not" in insight.text for insight in bad)
+    assert any('Read "Median age" under "People"' in insight.text for insight in good)
+    assert all(insight.kind == "failure" and "not" in insight.text.lower() for insight in bad)
     assert all(len(insight.text.split()) <= 30 for insight in (*good, *bad))
 
 
