@@ -161,7 +161,7 @@ class MarksCodec:
 
     name: Literal["marks"] = "marks"
 
-    GUIDE, TASK, SHORT_TASK, PREVIEW, CALL, CALLS, SUMMARY, STORES = 32, 160, 96, 60, 80, 3, 300, 60
+    GUIDE, TASK, PREVIEW, CALL, CALLS, SUMMARY, STORES = 32, 160, 72, 80, 3, 300, 60
 
     def begin(self, context: BeginContext) -> Prompt:
         """The guide stands first: it is the same for every task, so a prefix cache holds it."""
@@ -170,7 +170,6 @@ class MarksCodec:
             candidates=[_candidate(preview, self.PREVIEW, _fit) for preview in context.previews],
             guide=[begin_line(card, lambda words: _fit(words, self.GUIDE)) for card in context.cards],
             task=_fit(context.question, self.TASK),
-            short_task=_fit(context.question, self.SHORT_TASK),
         )
 
     def in_(self, context: InContext) -> Prompt:
@@ -179,7 +178,6 @@ class MarksCodec:
             "in_marks",
             candidates=[{"name": SHORT_TERM}],
             task=_fit(context.question, self.TASK),
-            short_task=_fit(context.question, self.SHORT_TASK),
             step=context.step,
             calls=[_call(step, self.CALL, _fit) for step in context.recent[-self.CALLS :]],
             summary=_fit(context.summary, self.SUMMARY) or EMPTY,
@@ -195,7 +193,6 @@ class MarksCodec:
                 {"name": card.name, "text": f"{_fit(card.stores, self.STORES)} | {GATE_WORDS[card.gate]}"}
                 for card in accepting
             ],
-            short_task=_fit(context.question, self.SHORT_TASK),
             outcome=_OUTCOME_WORDS[context.outcome.correct],
             summary=_fit(context.summary, self.SUMMARY),
         )

@@ -157,7 +157,7 @@ def test_no_text_can_forge_a_mark_or_a_line(question: str, preview: str) -> None
         segment.startswith(f"\n{name} | ")
         for segment, name in zip(prompt.segments[1:], ("awm", "voyager"), strict=True)
     )
-    assert all(segment.endswith('"?') and segment.count("\n") == 1 for segment in prompt.segments[1:])
+    assert all(segment.endswith(" | fits?") and segment.count("\n") == 1 for segment in prompt.segments[1:])
     assert codec("json").begin(context).text.count("\n") == codec("json").begin(begin_context()).text.count("\n")
 
 
