@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BATCH = 16
+PARAGRAPH = "\n\n"
 ANSWER_TOKENS = 64
 ANSWER_TOKENS_END = 128
 
@@ -169,13 +171,15 @@ class LocalScorer:
     """How well labels continue a prompt under the frozen base model.
 
     A label's score is its mean log-probability per token after the prompt, less the same after the prompt's last line
-    alone: what the label is worth without content (domain-conditional PMI, Holtzman et al. 2021).
+    alone: what the label is worth without content (domain-conditional PMI, Holtzman et al. 2021). The prompt's first
+    two paragraphs are taken to be the same for every task: they run once and are kept.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model: Any = model
         self._tokenizer: Any = tokenizer
         self._without_content: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+        self._kept: tuple[str, Any] = ("", None)
         self._lock = threading.Lock()
 
     @classmethod
@@ -207,7 +211,7 @@ class LocalScorer:
         continuations = [self._tokenizer(label, add_special_tokens=False)["input_ids"] for label in labels]
         if not all(continuations):
             raise EngineError("The base model's tokenizer gives no token for a label; a label cannot be empty.")
-        start = self._model(**self._tokenizer(prompt, return_tensors="pt").to(device), use_cache=True, logits_to_keep=1)
+        start = self._read(prompt)
         sums = torch.log_softmax(start.logits[0, -1].float(), -1)[[tokens[0] for tokens in continuations]]
         longest = max(len(tokens) for tokens in continuations)
         if longest > 1:
@@ -219,3 +223,19 @@ class LocalScorer:
             for place, tokens in enumerate(continuations):
                 sums[place] += steps[place, : len(tokens) - 1].sum()
         return [float(total) / len(tokens) for total, tokens in zip(sums, continuations, strict=True)]
+
+    def _read(self, prompt: str) -> Any:
+        """The model's output after `prompt`; its cache may be changed."""
+        second = prompt.find(PARAGRAPH, prompt.find(PARAGRAPH) + len(PARAGRAPH)) + len(PARAGRAPH)
+        if prompt.count(PARAGRAPH) < 2 or second == len(prompt):
+            return self._model(**self._tokens(prompt), use_cache=True, logits_to_keep=1)
+        opening, rest = prompt[:second], prompt[second:]
+        if self._kept[0] != opening:
+            self._kept = opening, self._model(**self._tokens(opening), use_cache=True, logits_to_keep=1).cache
+        tokens = self._tokens(rest, add_special_tokens=False)
+        return self._model(
+            input_ids=tokens["input_ids"], cache=copy.deepcopy(self._kept[1]), use_cache=True, logits_to_keep=1
+        )
+
+    def _tokens(self, text: str, **options: Any) -> Any:
+        return self._tokenizer(text, return_tensors="pt", **options).to(self._model.device)

@@ -120,16 +120,25 @@ async def test_label_scores_are_mean_log_probabilities_less_those_without_conten
 
     model, tokenizer = load_base(base, dtype="float32")
     scorer = LocalScorer(model, tokenizer)
-    prompt, labels = "lessons : area\nwhich memory ?", [" lessons", " which workflows", " no"]
+    labels = [" lessons", " which workflows", " no"]
+    opening, rest = "which memory ?\n\nlessons : area\n\n", "task : coast\nwhich memory ?"
+    prompt = opening + rest
 
-    def mean(prefix, label):
-        start, more = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prefix, label))
+    def tokens(text):
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def mean(parts, label):
+        start, more = [token for part in parts for token in tokens(part)], tokens(label)
         chances = torch.log_softmax(model(input_ids=torch.tensor([start + more])).logits[0], -1)
         return sum(chances[len(start) - 1 + i, token].item() for i, token in enumerate(more)) / len(more)
 
-    expected = [mean(prompt, label) - mean("which memory ?", label) for label in labels]
+    without = [mean(["which memory ?"], label) for label in labels]
+    expected = [mean([opening, rest], label) - prior for label, prior in zip(labels, without, strict=True)]
     assert await scorer.score(prompt, labels) == pytest.approx(expected, abs=1e-4)
     assert await scorer.score(prompt, labels[:1]) == pytest.approx(expected[:1], abs=1e-4)
+    other = [mean([rest], label) - prior for label, prior in zip(labels, without, strict=True)]
+    assert await scorer.score(rest, labels) == pytest.approx(other, abs=1e-4)
+    assert await scorer.score(prompt, labels) == pytest.approx(expected, abs=1e-4)
     assert await scorer.score("which memory ?", labels) == pytest.approx([0.0] * 3, abs=1e-5)
     assert await scorer.score(prompt, []) == []
     with pytest.raises(EngineError, match="empty"):
