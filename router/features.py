@@ -5,6 +5,7 @@ Only what is known before the task starts goes in: no outcome, no family, no ret
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -12,13 +13,16 @@ from typing import Self
 import numpy as np
 
 from providers.embedder import Encoder
-from providers.lexical import tokenise
+from providers.lexical import STOP_WORDS, tokenise
 from providers.types import Flow
 from router.context import BeginContext
 from router.table import TableRow
 
 PREVIEW_LENGTH = 200
 """Characters that a preview has at most; lengths are given as shares of it."""
+
+SURFACE = ("capitals", "digits", "commas", "words", "asks", "stop words")
+"""Features of the question's form, in the order of a task's vector."""
 
 PER_PROVIDER = ("overlap", "cosine", "length", "empty", "lead")
 """Features of one provider, in the order of a task's vector."""
@@ -66,11 +70,24 @@ def word_overlap(question: str, preview: str) -> float:
     return len(asked & set(tokenise(preview))) / len(asked) if asked else 0.0
 
 
+def surface(question: str) -> list[float]:
+    """`SURFACE`: names, figures, enumerations, length, question mark, and the share of words that carry no topic."""
+    found = re.findall(r"\w+", question)
+    return [
+        float(sum(word[0].isupper() for word in found[1:])),
+        float(any(character.isdigit() for character in question)),
+        float(question.count(",")),
+        float(len(found)),
+        float(question.rstrip().endswith("?")),
+        sum(word.lower() in STOP_WORDS for word in found) / max(1, len(found)),
+    ]
+
+
 class FeatureMap(Flow):
     """Evidence -> standardised vectors; fitted once on the exploration tasks.
 
-    A vector holds the question's principal components, then `PER_PROVIDER` for every provider, so that a head also
-    sees what the other providers would show.
+    A vector holds the question's principal components and `SURFACE`, then `PER_PROVIDER` for every provider, so that a
+    head also sees what the other providers would show.
     """
 
     providers: tuple[str, ...]
@@ -116,7 +133,12 @@ def _rounded(vector: np.ndarray) -> np.ndarray:
 
 def _raw(tasks: Sequence[Evidence], mean: np.ndarray, components: np.ndarray) -> np.ndarray:
     return np.stack(
-        [np.concatenate([components @ (task.embedding - mean), _preview_features(task).ravel()]) for task in tasks]
+        [
+            np.concatenate(
+                [components @ (task.embedding - mean), surface(task.question), _preview_features(task).ravel()]
+            )
+            for task in tasks
+        ]
     )
 
 

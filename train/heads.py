@@ -71,10 +71,10 @@ LOGISTIC_OPTIONS = tuple(
     LogisticSettings(strength, dimensions) for strength in (0.003, 0.01, 0.03, 0.1, 0.3) for dimensions in (4, 12, 24)
 )
 NEARNESS_OPTIONS = tuple(NearnessSettings(penalty, gamma) for penalty in (3.0, 1.0, 0.3) for gamma in (1.0, 2.0, 4.0))
-"""Options stand with the most regularised first, which is preferred at equal value."""
+"""The most regularised first."""
 
 FAMILIES: tuple[tuple[str, ...], ...] = (("logistic", "nearness"), ("logistic",), ("nearness",))
-"""Families to average, in the order in which they are preferred at equal value."""
+"""Families to average, the preferred first."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Choice:
 
 
 Split = tuple[Labelled, Labelled]
-Settings = TypeVar("Settings", LogisticSettings, NearnessSettings)
+Option = TypeVar("Option", LogisticSettings, NearnessSettings, tuple[str, ...])
 
 
 def train_heads(run: Run) -> Path:
@@ -148,17 +148,15 @@ def choose(data: Labelled, seed: int) -> Choice:
         for repeat in range(REPEATS)
         for held_in, held_out in folds(len(data.tasks), seed, repeat)
     ]
-    logistic, by_logistic = _best(_held_out_logistic(splits), splits)
-    nearness, by_nearness = _best(_held_out_nearness(splits), splits)
-    predicted = {"logistic": by_logistic, "nearness": by_nearness}
-    values = {
-        families: _value(
-            [np.mean(parts, axis=0) for parts in zip(*(predicted[f] for f in families), strict=True)], splits
-        )
+    by_logistic, by_nearness = _held_out_logistic(splits), _held_out_nearness(splits)
+    logistic, nearness = _simplest(by_logistic, splits), _simplest(by_nearness, splits)
+    predicted = {"logistic": by_logistic[logistic], "nearness": by_nearness[nearness]}
+    averaged = {
+        families: [np.mean(parts, axis=0) for parts in zip(*(predicted[name] for name in families), strict=True)]
         for families in FAMILIES
     }
-    families = max(FAMILIES, key=values.__getitem__)
-    return Choice(logistic, nearness, families, values[families])
+    families = _simplest(averaged, splits)
+    return Choice(logistic, nearness, families, float(np.nanmean(_all_achieved(averaged[families], splits))))
 
 
 def folds(tasks: int, seed: int, repeat: int = 0) -> Iterator[tuple[list[int], list[int]]]:
@@ -221,16 +219,24 @@ def _held_out_nearness(splits: Sequence[Split]) -> dict[NearnessSettings, list[n
     }
 
 
-def _best(predicted: Mapping[Settings, list[np.ndarray]], splits: Sequence[Split]) -> tuple[Settings, list[np.ndarray]]:
-    """The settings of the largest value, the first of equals, with what they predicted."""
-    settings = max(predicted, key=lambda option: _value(predicted[option], splits))
-    return settings, predicted[settings]
+def _simplest(predicted: Mapping[Option, list[np.ndarray]], splits: Sequence[Split]) -> Option:
+    """The first option that is not worse than the best one by more than a standard error of their difference.
+
+    The one-standard-error rule (Breiman et al. 1984), paired by task.
+    """
+    achieved = {option: _all_achieved(parts, splits) for option, parts in predicted.items()}
+    best = max(achieved, key=lambda option: round(float(np.nanmean(achieved[option])), 9))
+    for option, values in achieved.items():
+        losses = achieved[best] - values
+        losses = losses[~np.isnan(losses)]
+        if losses.mean() <= losses.std() / math.sqrt(len(losses) / REPEATS):
+            return option
+    return best
 
 
-def _value(predicted: Sequence[np.ndarray], splits: Sequence[Split]) -> float:
-    """Routing value over all held-out tasks, rounded so that equal ones are equal."""
-    achieved = [_achieved(part, held_out) for part, (_, held_out) in zip(predicted, splits, strict=True)]
-    return round(float(np.nanmean(np.concatenate(achieved))), 9)
+def _all_achieved(predicted: Sequence[np.ndarray], splits: Sequence[Split]) -> np.ndarray:
+    """Correctness of the providers chosen for all held-out tasks, every task once per repeat."""
+    return np.concatenate([_achieved(part, held_out) for part, (_, held_out) in zip(predicted, splits, strict=True)])
 
 
 def _achieved(predicted: np.ndarray, data: Labelled) -> np.ndarray:

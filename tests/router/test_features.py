@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from providers.embedder import Hashing
 from providers.types import Preview
 from router.context import BeginContext
-from router.features import PER_PROVIDER, Evidence, FeatureMap, nonempty, word_overlap
+from router.features import PER_PROVIDER, SURFACE, Evidence, FeatureMap, nonempty, surface, word_overlap
 from router.table import TableRow
 
 TEXTS = st.text(alphabet="abc é漢1 .", max_size=40)
@@ -44,7 +44,7 @@ def test_features_are_the_same_bytes_in_training_and_inference(question, texts, 
     assert nonempty([live]).tolist() == [[bool(text) for text in texts]]
 
 
-def test_a_vector_holds_components_then_every_providers_preview_features():
+def test_a_vector_holds_components_surface_then_every_providers_preview_features():
     encoder = Hashing()
     texts = ("area of norland", "")
     tasks = [
@@ -53,9 +53,11 @@ def test_a_vector_holds_components_then_every_providers_preview_features():
     ]
     features = FeatureMap.fit(["first", "second"], tasks, 2)
     vectors = features(tasks) * np.asarray(features.scale) + np.asarray(features.center)
-    assert vectors.shape == (4, 2 + 2 * len(PER_PROVIDER))
-    first = dict(zip(PER_PROVIDER, vectors[0, 2 : 2 + len(PER_PROVIDER)], strict=True))
-    second = dict(zip(PER_PROVIDER, vectors[0, 2 + len(PER_PROVIDER) :], strict=True))
+    start = 2 + len(SURFACE)
+    assert vectors.shape == (4, start + 2 * len(PER_PROVIDER))
+    assert np.allclose(vectors[0, 2:start], surface(tasks[0].question))
+    first = dict(zip(PER_PROVIDER, vectors[0, start : start + len(PER_PROVIDER)], strict=True))
+    second = dict(zip(PER_PROVIDER, vectors[0, start + len(PER_PROVIDER) :], strict=True))
     assert np.isclose(first["overlap"], 1.0)
     assert np.isclose(first["lead"], 1.0)
     assert np.isclose(first["length"], len(texts[0]) / 200)
@@ -74,3 +76,11 @@ def test_overlap_is_a_share_and_complete_for_a_preview_that_repeats_the_question
 def test_overlap_ignores_stop_words_and_case():
     assert word_overlap("What is the AREA of Norland?", "the area is what of") == 0.5
     assert word_overlap("what is it?", "anything") == 0.0
+
+
+def test_surface_counts_names_figures_and_enumerations():
+    found = dict(
+        zip(SURFACE, surface("Which of Norland, Eastmark and Suthria had the most ports in 2019?"), strict=True)
+    )
+    assert found == {"capitals": 3, "digits": 1, "commas": 1, "words": 12, "asks": 1, "stop words": 6 / 12}
+    assert surface("") == [0.0] * len(SURFACE)
