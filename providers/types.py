@@ -36,7 +36,10 @@ class Split(StrEnum):
 
 
 class Task(Flow):
-    """One task of a suite. `gold`, `family` and `meta` are for scorers and reports: whatever acts gets `public()`."""
+    """One task of a suite. `gold`, `family` and `meta` are for scorers and reports: whatever acts gets `public()`.
+
+    `meta["kin"]`, where present, is the family whose content the task shares though it counts as another.
+    """
 
     id: str
     question: str

@@ -180,7 +180,7 @@ class _Maker:
                 index = int(str(bait.meta["frame"]).rpartition("/")[2])
                 draft, changed = self._trap_draft(bait, frames(family, Split.WARMUP)[index], random)
                 if draft is not None:
-                    meta = {"trap": family, "constraint": changed, "matched": bait.id}
+                    meta = {"trap": family, "kin": family, "constraint": changed, "matched": bait.id}
                     yield replace(draft, family="trap", meta=draft.meta | meta)
                     break
             else:

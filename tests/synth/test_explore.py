@@ -321,3 +321,21 @@ async def test_killed_at_any_moment_it_ends_with_the_same_dataset(tmp_path: Path
         found = await whole(run), bank_content(run)
     with Run.open(toy_config(tmp_path, "undisturbed")) as run:
         assert (await whole(run), bank_content(run)) == found
+
+
+async def test_shuffling_never_swaps_within_kin(tmp_path: Path) -> None:
+    """A trap holds its bait's content: giving it to the bait's family would be no control."""
+    with Run.open(toy_config(tmp_path)) as run:
+        await warm_up(run)
+        async with Workbench(run) as bench:
+            prepared = await prepare(bench, "arms/dev", bench.tasks(Split.DEV))
+    kin = {place: ("a", "b")[place % 2] for place in range(len(prepared))}
+    marked = [
+        Prepared(
+            p.task.model_copy(update={"family": "trap" if place % 4 > 1 else kin[place], "meta": {"kin": kin[place]}}),
+            p.query,
+            p.probe.model_copy(update={"wave": place}),
+        )
+        for place, p in enumerate(prepared)
+    ]
+    assert all(kin[p.probe.wave] != kin[place] for place, p in enumerate(shuffle(marked, 0)))
