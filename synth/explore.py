@@ -169,7 +169,7 @@ async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
 def shuffle(prepared: Sequence[Prepared], seed: int) -> list[Prepared]:
     """Give each task the probe of a task of another family; where families do not suffice, of another task.
 
-    A task whose content is another family's (a trap's is its bait's) says so in `meta["kin"]` and counts as of that one.
+    A task with another family's content (a trap has its bait's) says so in `meta["kin"]` and counts as of that one.
     """
     families = [str(one.task.meta.get("kin", one.task.family)) for one in prepared]
     donors = list(range(len(prepared)))
