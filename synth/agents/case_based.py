@@ -19,8 +19,9 @@ from providers import page_text
 from providers.tools import Tool, ToolResult
 from providers.types import SkillSpec, Step, Task, Trajectory, content_hash
 from synth.agents.base import AgentSession
+from synth.agents.matching import Matcher
+from synth.agents.pages import Hit, Page, read_hits, same_name
 from synth.agents.reading import (
-    Advice,
     Operation,
     Plan,
     PlanStep,
@@ -36,57 +37,16 @@ WINDOW = 4
 """Observations that the matcher still sees."""
 ACCEPT = 0.6
 """A label at this score is taken without looking further."""
-MEMORY_WEIGHT = 0.8
-TRUST_GAP = 0.1
-"""How much better another site must suit before a page is not believed."""
 LEAST = 0.2
 """Below this score a label is not taken at all."""
-RANK_COST = 0.06
-"""What one rank further down a list of search results costs."""
 HABIT = 0.5
 """What a section gains once a value of this task was read there."""
 NOISE = 0.05
 """Spread of the seeded noise on every score: what makes repeats differ."""
-SKILL_FIT = 0.5
-"""Least share of a skill's own words that the question must hold before the skill is called."""
-_OPERATION_WORDS = {
-    "value": frozenset[str](),
-    "extreme": word_keys("compare largest smallest"),
-    "count": word_keys("count number many"),
-}
-"""What the operation asked for is called, whatever the question's own words for it."""
-HEADER = frozenset({"URL", "Site", "Last updated", "Last checked"})
 FOUND = "{found}"
 FIELD = "{field}"
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _ADDRESS = re.compile(r"^- (\S*/\S+) \(", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Page:
-    """One observed page."""
-
-    title: str
-    url: str
-    site: str
-    fields: dict[str, str]
-    links: tuple[tuple[str, str], ...]
-
-    @property
-    def subject(self) -> str:
-        """`Chad` of `Chad: Geography`."""
-        return self.title.split(": ", 1)[0]
-
-    @classmethod
-    def read(cls, observation: str) -> Page:
-        fields = page_text.fields(observation)
-        return cls(
-            page_text.title(observation),
-            fields.get("URL", ""),
-            fields.get("Site", ""),
-            {label: value for label, value in fields.items() if label not in HEADER},
-            tuple(page_text.links(observation)),
-        )
 
 
 @dataclass
@@ -163,11 +123,11 @@ class _Attempt:
         self.session = session
         self.seed = seed
         self.max_steps = max_steps
-        self.random = random.Random(content_hash(task.id, seed))
         self.question = Question.read(task.question)
         self.operation = self.question.operation
-        self.advice: Advice = read_advice(session.memory)
-        self.window: deque[Page | tuple[tuple[str, str, str], ...]] = deque(maxlen=agent.window)
+        self.advice = read_advice(session.memory)
+        self.matcher = Matcher(self.question, self.advice, agent.noise, random.Random(content_hash(task.id, seed)))
+        self.window: deque[Page | tuple[Hit, ...]] = deque(maxlen=agent.window)
         self.steps: list[Step] = []
         self.reads: list[str] = []
         self.targets: list[Target] = []
@@ -176,8 +136,6 @@ class _Attempt:
         self.working: Page | None = None
         self.working_addresses: set[str] = set()
         self.sites: set[str] = set()
-        self.spent: frozenset[str] = frozenset()
-        """Question words that served to find whose page it is; they name no field wanted."""
         self.seen: deque[str] = deque(maxlen=agent.window)
         self.dead: set[str] = set()
         self.skill_tried = False
@@ -256,9 +214,9 @@ class _Attempt:
                 self.following.failed = True
             return
         if action.tool == "search":
-            hits = _hits(result.observation)
+            hits = read_hits(result.observation)
             self.window.append(hits)
-            self.sites |= {gist.partition(" - ")[0] for _, _, gist in hits}
+            self.sites |= {hit.site for hit in hits}
             if not hits:
                 self.dead.add(key)
             return
@@ -297,15 +255,16 @@ class _Attempt:
 
     def _target_of(self, page: Page) -> Target | None:
         wanted = [*self.targets, *([self.source] if self.source else [])]
-        return next((target for target in wanted if _same(target.subject, page.subject)), None)
+        return next((target for target in wanted if same_name(target.subject, page.subject)), None)
 
     # --- deciding ---
 
     def _next(self) -> Action:
         if not self.skill_tried and self.session.skills:
             self.skill_tried = True
-            if (action := self._skill()) is not None:
-                return action
+            if (chosen := self.matcher.choose_skill(self.session.skills, self.operation)) is not None:
+                skill, arguments = chosen
+                return Action(skill.name, arguments, f"Call the skill {skill.name}.", skill=skill)
         if self.skill_value:
             return self._answer()
         if self.following is not None and not self.following.failed:
@@ -340,8 +299,8 @@ class _Attempt:
         if target.opened > 12:
             return None
         self._adopt(target)
-        pages = [page for page in self._pages() if not self._distrusted(page.site)]
-        about = any(_same(page.subject, target.subject) for page in pages)
+        pages = [page for page in self._pages() if not self.matcher.distrusts(page.site, self.sites)]
+        about = any(same_name(page.subject, target.subject) for page in pages)
         if self.advice.direct_titles and not target.direct and (section := self._section(listing=listing)):
             target.direct = True
             title = f"{target.subject}: {section}"
@@ -356,34 +315,34 @@ class _Attempt:
                 options.append((0.75, Action("search", {"query": query}, f'Search for "{query}".')))
         if not options:
             return None
-        return max(options, key=lambda option: option[0] + self._jitter())[1]
+        return max(options, key=lambda option: option[0] + self.matcher.jitter())[1]
 
     def _links_about(self, target: Target, pages: list[Page]) -> list[tuple[float, Action]]:
         options: list[tuple[float, Action]] = []
         for page in pages:
-            mine = _same(page.subject, target.subject)
+            mine = same_name(page.subject, target.subject)
             for text, url in page.links:
                 if self._known(url):
                     continue
                 head, _, section = text.partition(": ")
-                if mine and section and _same(head, target.subject):
+                if mine and section and same_name(head, target.subject):
                     habit = HABIT if section == self.section_habit else 0.0
-                    options.append((1.0 + habit + self._rate(section), self._open(url, text)))
-                elif _same(text, target.subject):
+                    options.append((1.0 + habit + self.matcher.rate(section), self._open(url, text)))
+                elif same_name(text, target.subject):
                     options.append((0.9, self._open(url, text)))
         return options
 
     def _hits_about(self, target: Target, about: bool) -> list[tuple[float, Action]]:
         options: list[tuple[float, Action]] = []
         for hits in self._searches():
-            for rank, (text, url, gist) in enumerate(hits):
-                if self._known(url):
+            for rank, hit in enumerate(hits):
+                if self._known(hit.url):
                     continue
-                rate = self._rate_hit(text, gist) - RANK_COST * rank
-                if target.subject.casefold() in text.casefold():
-                    options.append((0.9 + rate, self._open(url, text)))
+                rate = self.matcher.rate_hit(hit, rank)
+                if target.subject.casefold() in hit.title.casefold():
+                    options.append((0.9 + rate, self._open(hit.url, hit.title)))
                 elif not about and target.opened == 0:
-                    options.append((0.5 + rate, self._open(url, text)))
+                    options.append((0.5 + rate, self._open(hit.url, hit.title)))
         return options
 
     def _adopt(self, target: Target) -> None:
@@ -394,7 +353,7 @@ class _Attempt:
         if any(target.name.casefold() in page.title.casefold() for page in pages):
             return
         stated = [
-            (self._rate(label), label, page)
+            (self.matcher.rate(label), label, page)
             for page in pages
             for label, value in page.fields.items()
             if re.search(rf"(?<!\w){re.escape(target.name)}(?!\w)", value)
@@ -403,18 +362,13 @@ class _Attempt:
             _, label, page = max(stated, key=lambda item: item[0])
             target.subject = page.subject
             target.opened = 1
-            self.spent |= word_keys(label)
+            self.matcher.spent |= word_keys(label)
             self.reads.append(f'Read "{label}" on "{page.title}".')
 
     def _known(self, url: str) -> bool:
         """Seen in the last observations, dead, or listed as visited by the working memory."""
         visited = self.working is not None and any(url == link for _, link in self.working.links)
         return url in self.seen or url in self.dead or visited or url in self.working_addresses
-
-    def _distrusted(self, site: str) -> bool:
-        """Whether another site seen in this run suits the question and the memory's advice clearly better."""
-        rates = {name: self._rate(name) for name in self.sites | {site} if name}
-        return bool(site) and rates[site] < max(0.0, *rates.values()) - TRUST_GAP
 
     def _open(self, url: str, text: str) -> Action:
         return Action("open", {"page": url}, f'Open "{text}".')
@@ -428,71 +382,30 @@ class _Attempt:
             name = mention.name.rsplit(": ", 1)[-1] if ": " in mention.name else ""
             if not name or _SLOT.search(name) or mention.weight <= 0:
                 continue
-            fit = mention.weight * (0.5 + self._relevance(mention.cue))
+            fit = mention.weight * (0.5 + self.matcher.relevance(mention.cue))
             if fit > best:
                 best, section = fit, name
         return section
 
-    # --- the matcher ---
-
-    def _rate(self, text: str) -> float:
-        """How well a link or label fits the question and the memory's words."""
-        return self._coverage(text) + MEMORY_WEIGHT * self._advised(text)
-
-    def _rate_hit(self, title: str, gist: str) -> float:
-        """A search result: its section, and the site that it stands on."""
-        site, _, rest = gist.partition(" - ")
-        label = rest.partition(": ")[0]
-        return (
-            self._rate(site)
-            + 0.5 * self._rate(title.partition(": ")[2])
-            + 0.5 * self._rate(label if len(label) < 60 else "")
-        )
-
-    def _coverage(self, text: str) -> float:
-        """Share of a text's words that stand in the question; words after ` - ` count half."""
-        head, _, tail = text.partition(" - ")
-        weights = dict.fromkeys(word_keys(tail), 0.5) | dict.fromkeys(word_keys(head), 1.0)
-        total = sum(weights.values())
-        wanted = self.question.words - self.spent
-        return sum(w for word, w in weights.items() if word in wanted) / total if total else 0.0
-
-    def _advised(self, text: str) -> float:
-        words = set(word_keys(text.rsplit(": ", 1)[-1]))
-        best, worst = 0.0, 0.0
-        for mention in self.advice.mentions:
-            union = len(words | mention.words)
-            likeness = len(words & mention.words) / union if union else 0.0
-            if likeness < 0.5:
-                continue
-            value = likeness**2 * mention.weight * (0.6 + 0.4 * self._relevance(mention.cue))
-            best, worst = max(best, value), min(worst, value)
-        return best + worst
-
-    def _relevance(self, cue: frozenset[str]) -> float:
-        """Share of a memory line's own words that stand in the question, in [0, 1]."""
-        return min(1.0, 2.5 * len(cue & self.question.words) / len(cue)) if cue else 0.0
-
-    def _jitter(self) -> float:
-        return self.random.gauss(0.0, self.agent.noise)
+    # --- what is in view ---
 
     def _pages(self) -> list[Page]:
         pages = [seen for seen in reversed(self.window) if isinstance(seen, Page)]
         return [*pages, self.working] if self.working else pages
 
-    def _searches(self) -> list[tuple[tuple[str, str, str], ...]]:
+    def _searches(self) -> list[tuple[Hit, ...]]:
         return [seen for seen in reversed(self.window) if not isinstance(seen, Page)]
 
     def _read_pages(self, target: Target) -> None:
         for page in self._pages():
-            if page is self.working or not _same(page.subject, target.subject):
+            if page is self.working or not same_name(page.subject, target.subject):
                 continue
-            if self._distrusted(page.site):
+            if self.matcher.distrusts(page.site, self.sites):
                 continue
             for label, value in page.fields.items():
                 if label == self.listing:
                     continue
-                score = self._rate(label) + self._jitter()
+                score = self.matcher.rate(label) + self.matcher.jitter()
                 if page.title.endswith(f": {self.section_habit}") and self.section_habit:
                     score += 0.05
                 if score >= LEAST and (target.note is None or score > target.note.score):
@@ -513,14 +426,14 @@ class _Attempt:
         for page in self._pages():
             if page is self.working or self.source.name.casefold() not in page.title.casefold():
                 continue
-            if plain := _listed(page):
-                self._set_targets(plain, page.title)
+            if page.listed:
+                self._set_targets(page.listed, page.title)
                 return True
             for label, value in page.fields.items():
                 names = [text for text, _ in page_text.links(value)]
                 if len(names) < 2:
                     continue
-                score = self._rate(label) + self._jitter()
+                score = self.matcher.rate(label) + self.matcher.jitter()
                 if score > 0.3 and (best is None or score > best[0]):
                     best = (score, names, label)
         if best is None:
@@ -533,7 +446,7 @@ class _Attempt:
 
     def _choose_plan(self) -> None:
         fitting = [
-            (len(set(word_keys(plan.cue)) & self.question.words) / (1 + rank), -rank, plan)
+            (len(word_keys(plan.cue) & self.question.words) / (1 + rank), -rank, plan)
             for rank, plan in enumerate(self.advice.plans)
             if self._accounts_for_question(plan)
         ]
@@ -543,9 +456,7 @@ class _Attempt:
 
     def _accounts_for_question(self, plan: Plan) -> bool:
         """A procedure is a candidate when it ends in the kind of answer that the question asks for."""
-        asked = self.operation.kind
-        ends = _ending_kind(plan.ending)
-        return ends == asked
+        return _ending_kind(plan.ending) == self.operation.kind
 
     def _bind(self, plan: Plan) -> dict[str, str]:
         """Slots and the old task's own names, in order, stand for the new question's names, numbers and years."""
@@ -598,7 +509,7 @@ class _Attempt:
         """`{found}` is whoever the search in view found."""
         hits = next(iter(self._searches()), ())
         if FOUND not in following.binding and hits:
-            following.binding[FOUND] = hits[0][0].partition(": ")[0]
+            following.binding[FOUND] = hits[0].title.partition(": ")[0]
             if self.operation.kind == "value" and self.targets:
                 self.targets[0].subject = following.binding[FOUND]
 
@@ -618,17 +529,17 @@ class _Attempt:
     def _resolve(self, title: str) -> str:
         """A title that a search result in view carries is opened where the matcher likes it best."""
         offers = [
-            (self._rate_hit(text, gist) - RANK_COST * rank + self._jitter(), url)
+            (self.matcher.rate_hit(hit, rank) + self.matcher.jitter(), hit.url)
             for hits in self._searches()
-            for rank, (text, url, gist) in enumerate(hits)
-            if _same(text, title)
+            for rank, hit in enumerate(hits)
+            if same_name(hit.title, title)
         ]
         return max(offers)[1] if offers else title
 
     def _follow_read(self, following: _Following, step: PlanStep) -> None:
         label = self._fill(step.argument, following.binding)
         page = next(iter(self._pages()), None)
-        if page is None or self._distrusted(page.site):
+        if page is None or self.matcher.distrusts(page.site, self.sites):
             following.failed = True
             return
         found = self._nearest_label(page, label)
@@ -657,12 +568,12 @@ class _Attempt:
         A blank label is for the matcher to fill.
         """
         if label == FIELD:
-            rated = {candidate: self._rate(candidate) + self._jitter() for candidate in page.fields}
+            rated = {candidate: self.matcher.rate(candidate) + self.matcher.jitter() for candidate in page.fields}
             best_rated = max(rated, key=lambda candidate: rated[candidate], default="")
             return best_rated if rated.get(best_rated, 0.0) >= ACCEPT else None
         wanted = set(word_keys(label))
-        plain = max(page.fields, key=self._coverage, default=None)
-        if plain is not None and self._coverage(plain) >= 0.75 > self._coverage(label):
+        plain = max(page.fields, key=self.matcher.coverage, default=None)
+        if plain is not None and self.matcher.coverage(plain) >= 0.75 > self.matcher.coverage(label):
             return plain
         best, found = 0.0, None
         for candidate in page.fields:
@@ -675,8 +586,8 @@ class _Attempt:
     def _follow_each(self, following: _Following, step: PlanStep) -> None:
         if not self.targets or (self.source is not None and not self.source.settled):
             page = next(iter(self._pages()), None)
-            if page is not None and (plain := _listed(page)):
-                self._set_targets(plain, page.title)
+            if page is not None and page.listed:
+                self._set_targets(page.listed, page.title)
         if self.source is not None and not self.source.settled:
             following.failed = True
             return
@@ -697,48 +608,6 @@ class _Attempt:
             if told.kind == "count":
                 return Operation("count", told.direction, self.operation.threshold)
         return self.operation
-
-    # --- skills ---
-
-    def _skill(self) -> Action | None:
-        """Call the skill whose own words the question holds best, if its parameters can be bound."""
-        known = self.question.words | _OPERATION_WORDS[self.operation.kind]
-        best: tuple[float, SkillSpec, dict[str, Any]] | None = None
-        for skill in self.session.skills:
-            words = set(word_keys(f"{skill.name.replace('_', ' ')}"))
-            fit = len(words & known) / len(words) if words else 0.0
-            arguments = self._arguments(skill)
-            if arguments is None or fit < SKILL_FIT:
-                continue
-            if best is None or fit > best[0]:
-                best = (fit, skill, arguments)
-        if best is None:
-            return None
-        _, skill, arguments = best
-        return Action(skill.name, arguments, f"Call the skill {skill.name}.", skill=skill)
-
-    def _arguments(self, skill: SkillSpec) -> dict[str, Any] | None:
-        names = deque(self.question.names)
-        arguments: dict[str, Any] = {}
-        for parameter in skill.parameters:
-            if parameter.type == "list":
-                if len(names) < 2:
-                    return None
-                arguments[parameter.name] = list(names)
-                names.clear()
-            elif parameter.type in ("float", "int"):
-                if self.operation.threshold is None:
-                    return None
-                arguments[parameter.name] = self.operation.threshold
-            elif parameter.name == "direction":
-                if not self.operation.direction:
-                    return None
-                arguments[parameter.name] = "largest" if self.operation.direction > 0 else "smallest"
-            elif names:
-                arguments[parameter.name] = names.popleft()
-            else:
-                return None
-        return None if names and self.operation.kind != "value" else arguments
 
     # --- answering ---
 
@@ -789,20 +658,3 @@ def _ending_kind(ending: str) -> str:
     if re.search(r"\b(number of|count)\b", lowered):
         return "count"
     return "extreme" if "name of" in lowered or read_direction(lowered) else "value"
-
-
-def _same(name: str, other: str) -> bool:
-    return name.casefold().removeprefix("the ") == other.casefold().removeprefix("the ")
-
-
-def _listed(page: Page) -> list[str]:
-    """The names on a page that is little more than a list of links; empty for any other page."""
-    plain = [text for text, _ in page.links if ": " not in text]
-    return plain if len(plain) >= 3 and len(page.fields) <= 2 else []
-
-
-_HIT = re.compile(r"^\d+\. \[([^\]]+)\]\(([^)]+)\)(.*)$", re.MULTILINE)
-
-
-def _hits(observation: str) -> tuple[tuple[str, str, str], ...]:
-    return tuple((m.group(1), m.group(2), m.group(3).strip(" -")) for m in _HIT.finditer(observation))
