@@ -149,6 +149,16 @@ class ArmRunner:
             )
 
 
+def arms_of(providers: Iterable[str], modes: Sequence[InMode], repeats: int) -> list[Arm]:
+    """Every provider in every In mode and repeat, in that order."""
+    return [
+        Arm(provider=provider, in_mode=mode, repeat=repeat)
+        for provider in providers
+        for mode in modes
+        for repeat in range(repeats)
+    ]
+
+
 def units_of(prepared: Iterable[Prepared], arms: Sequence[str], modes: tuple[InMode, ...], repeats: int) -> list[Unit]:
     """Group every task's arms by what they inject, in task order."""
     units = []

@@ -119,9 +119,9 @@ class DatasetConfig(Section):
 
     max_begin: int | None = None
     """Most Begin rows; null keeps all."""
-    max_in: int | None = 400
+    max_in: int | None = 40
     """Most In rows; null keeps all."""
-    max_end: int | None = 400
+    max_end: int | None = 40
     """Most End rows; null keeps all."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of the tasks whose rows are held out to watch the training."""
@@ -140,17 +140,17 @@ class TrainConfig(Section):
     """Scale of the adapters."""
     lora_dropout: float = 0.05
     """Dropout of the adapters."""
-    upper_layers: float = Field(default=1.0, gt=0, le=1)
+    upper_layers: float = Field(default=0.5, gt=0, le=1)
     """Share of the layers, from the top, that get adapters."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 3e-4
     """Peak of the cosine schedule."""
     warmup_ratio: float = 0.1
     """Share of the steps in which the rate rises."""
-    batch_size: int = 8
+    batch_size: int = 4
     """Rows per step."""
-    accumulation: int = 1
+    accumulation: int = 2
     """Steps whose gradients are added up."""
-    epochs: float = 1.0
+    epochs: float = 2.0
     """Passes over the rows."""
     max_tokens: int = 400
     """Longest prompt; a longer one stops the training before it starts."""
@@ -166,7 +166,7 @@ class EvaluateConfig(Section):
     repeats: int = Field(default=2, ge=1)
     """Draws per arm with different agent seeds; the cross-fitted oracle needs two or more."""
     in_mode: Literal["query", "no_op"] = "query"
-    """Working memory in every evaluated arm."""
+    """Working memory in every evaluated arm but `none`, which is the task agent alone."""
     policies: tuple[str, ...] | Literal["all"] = "all"
     """Names of policies, or all."""
     bootstrap: int = 10_000

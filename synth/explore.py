@@ -14,7 +14,7 @@ from router.context import EndContext
 from router.decisions import NONE, Arm, InMode
 from router.session import summarise
 from router.table import RoutingTable
-from synth.arms import ArmRunner, Progress, episode_of, tally, units_of
+from synth.arms import ArmRunner, Progress, arms_of, episode_of, tally, units_of
 from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import EndingFact, Episode, EpisodeKey, Probe
 from synth.runs import Run
@@ -43,7 +43,7 @@ async def explore(run: Run) -> None:
         prepared = await prepare(bench, STAGE, tasks)
         episodes = facts.episodes(STAGE, bodies=False)
         modes, repeats = config.explore.in_modes, config.explore.repeats
-        table = build_table(bench, STAGE, prepared, episodes, modes, repeats)
+        table = build_table(bench, STAGE, prepared, episodes, arms_of([NONE, *bench.providers], modes, repeats))
         table.save(run.table(STAGE))
         counts = tally(STAGE, units_of(prepared, [NONE, *bench.providers], modes, repeats), episodes)
         changed, pairs = changed_by_in_mode(table)
@@ -126,6 +126,10 @@ class _Stores:
         return random.Random(content_hash(self._bench.run.config.seed, *parts))
 
 
+ALONE: tuple[InMode, ...] = ("no_op",)
+"""In evaluation, no memory means none: neither long-term nor working memory (MemAgent 5.1)."""
+
+
 async def run_arms(run: Run, split: str) -> RoutingTable:
     """The routing table of a split over the final bank: every provider and none, nothing stored or applied."""
     return await _arms(run, split, shuffled=False)
@@ -140,7 +144,8 @@ async def run_arms_shuffled(run: Run, split: str) -> RoutingTable:
 async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
     facts, config = run.facts, run.config
     name = f"{split}_shuffled" if shuffled else split
-    settings = content_hash(getattr(config.suite, split), config.evaluate.repeats, config.evaluate.in_mode)
+    repeats = config.evaluate.repeats
+    settings = content_hash(getattr(config.suite, split), repeats, config.evaluate.in_mode, ALONE)
     if facts.mark(f"arms/{name}") == settings and run.table(name).exists():
         return RoutingTable.load(run.table(name))
     if not facts.mark(STAGE):
@@ -155,10 +160,11 @@ async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
             prepared = shuffle(prepared, config.seed)
         stage = f"arms/{name}"
         runner = ArmRunner(bench, stage, config.agent.max_steps, keep_trajectories=False)
-        units = units_of(prepared, [NONE, *bench.providers], modes, config.evaluate.repeats)
+        units = units_of(prepared, [NONE], ALONE, repeats) + units_of(prepared, list(bench.providers), modes, repeats)
         await runner.run(units, f"{name} arms")
         episodes = facts.episodes(stage, bodies=False)
-        table = build_table(bench, stage, prepared, episodes, modes, config.evaluate.repeats)
+        arms = arms_of([NONE], ALONE, repeats) + arms_of(bench.providers, modes, repeats)
+        table = build_table(bench, stage, prepared, episodes, arms)
         counts = tally(stage, units, episodes)
     table.save(run.table(name))
     facts.set_mark(f"arms/{name}", settings)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from router.decisions import NONE, Arm, InMode
+from router.decisions import NONE, Arm
 from router.table import Cell, RoutingTable, TableRow
 from synth.arms import episode_of
 from synth.episode import Prepared
@@ -19,8 +19,7 @@ def build_table(
     stage: str,
     prepared: Sequence[Prepared],
     episodes: Mapping[EpisodeKey, Episode],
-    modes: Sequence[InMode],
-    repeats: int,
+    arms: Sequence[Arm],
 ) -> RoutingTable:
     """Tasks x arms of one stage; embeddings of questions and previews are rounded to 5 decimals."""
     vectors = _preview_vectors(bench, prepared)
@@ -35,7 +34,7 @@ def build_table(
                 previews=previews,
                 embedding=_rounded(one.query.embedding),
                 preview_embeddings=tuple(vectors[preview.text] for preview in previews),
-                cells=_cells(stage, one, [NONE, *bench.providers], episodes, modes, repeats),
+                cells=tuple(_cell(stage, one, arm, episodes) for arm in arms),
             )
         )
     return RoutingTable(
@@ -61,25 +60,10 @@ def changed_by_in_mode(table: RoutingTable) -> tuple[int, int]:
     return changed, pairs
 
 
-def _cells(
-    stage: str,
-    one: Prepared,
-    arms: Sequence[str],
-    episodes: Mapping[EpisodeKey, Episode],
-    modes: Sequence[InMode],
-    repeats: int,
-) -> tuple[Cell, ...]:
-    cells = []
-    for provider in arms:
-        for mode in modes:
-            for repeat in range(repeats):
-                arm = Arm(provider=provider, in_mode=mode, repeat=repeat)
-                episode = episode_of(episodes, stage, one.task.id, one.content_key(provider), mode, repeat)
-                cells.append(_cell(arm, episode, empty=one.retrieval(provider).empty))
-    return tuple(cells)
-
-
-def _cell(arm: Arm, episode: Episode | None, *, empty: bool) -> Cell:
+def _cell(stage: str, one: Prepared, arm: Arm, episodes: Mapping[EpisodeKey, Episode]) -> Cell:
+    empty = one.retrieval(arm.provider).empty
+    key = one.content_key(arm.provider)
+    episode = episode_of(episodes, stage, one.task.id, key, arm.in_mode, arm.repeat)
     if episode is None or episode.status != "done":
         return Cell(arm=arm, correct=None, empty=empty)
     correct = episode.outcome.correct

@@ -200,11 +200,14 @@ async def test_evaluation_arms_leave_the_bank_as_it_is_and_are_run_once(tmp_path
         calls = len(log.read_text().splitlines())
         assert await run_arms(run, "dev") == table == RoutingTable.load(run.table("dev"))
         assert len(log.read_text().splitlines()) == calls
-        assert {(c.arm.in_mode, c.arm.repeat) for row in table.rows for c in row.cells} == {("query", 0), ("query", 1)}
+        cells = [cell.arm for row in table.rows for cell in row.cells]
+        assert {(arm.in_mode, arm.repeat) for arm in cells if arm.provider != "none"} == {("query", 0), ("query", 1)}
+        assert {(arm.in_mode, arm.repeat) for arm in cells if arm.provider == "none"} == {("no_op", 0), ("no_op", 1)}
+        assert all(cell.injected == 0 for row in table.rows for cell in row.cells if cell.arm.provider == "none")
     with Run.open(toy_config(tmp_path, agent=agent, evaluate=EvaluateConfig(repeats=3))) as run:
         more = await run_arms(run, "dev")
         added = len(log.read_text().splitlines()) - calls
-    assert added == sum(len({"", *(preview.text for preview in row.previews)}) for row in more.rows)
+    assert added == sum(1 + len({preview.text for preview in row.previews}) for row in more.rows)
     assert all(
         row.correctness("none", (0,)) == other.correctness("none", (0,))
         for row, other in zip(table.rows, more.rows, strict=True)
