@@ -119,19 +119,6 @@ def fit_heads(table: RoutingTable, *, seed: int = 0, encoder: str = "") -> Heads
     return fit(data, choice).model_copy(update={"encoder": encoder, "settings": settings})
 
 
-def out_of_fold(table: RoutingTable, *, seed: int = 0) -> np.ndarray:
-    """Predicted correctness of every task by heads that were fitted without it (the settings alone saw all tasks).
-
-    Shape (tasks, providers), 0 to 1: what the heads would say of unseen tasks.
-    """
-    data = _checked(table)
-    choice = choose(data, seed)
-    predictions = np.zeros_like(data.correctness)
-    for held_in, held_out in folds(len(data.tasks), seed, REPEATS):
-        predictions[held_out] = fit(data.part(held_in), choice).predict(data.part(held_out).tasks)
-    return predictions
-
-
 def fit(data: Labelled, choice: Choice) -> HeadsModel:
     """The chosen families on these tasks."""
     return HeadsModel(
@@ -166,11 +153,6 @@ def folds(tasks: int, seed: int, repeat: int = 0) -> Iterator[tuple[list[int], l
     for fold in range(FOLDS):
         held_out = sorted(order[fold::FOLDS])
         yield sorted(set(order) - set(held_out)), held_out
-
-
-def routing_value(predicted: np.ndarray, data: Labelled) -> float:
-    """Mean correctness of the provider with the best prediction among those that show something."""
-    return float(np.nanmean(_achieved(predicted, data)))
 
 
 def fit_logistic(data: Labelled, settings: LogisticSettings) -> Logistic:

@@ -203,10 +203,14 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def _finished(run: Run, job: Job) -> bool:
-    if not (run.adapter / "record.json").exists():
+    if not run.adapter.exists():
         return False
-    if read_record(run.adapter).fingerprint == job.fingerprint:
-        return True
+    try:
+        if read_record(run.adapter).fingerprint == job.fingerprint:
+            return True
+    except EngineError as error:
+        _say(str(error))
+        return False
     _say("again: the dataset or the settings have changed")
     return False
 

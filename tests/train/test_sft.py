@@ -87,6 +87,10 @@ def test_a_finished_training_is_not_run_again_and_a_changed_one_is(trained, base
         train_run(run)
         assert "again" in capsys.readouterr().err
         assert read_record(run.adapter).rows["begin"] == 9
+        (run.adapter / "record.json").write_text("{")
+        train_run(run)
+        assert "damaged" in capsys.readouterr().err
+        assert read_record(run.adapter).rows["begin"] == 9
 
 
 @pytest.mark.parametrize("killed_at", [1, 7, 14])
