@@ -173,7 +173,7 @@ class _Asking:
             decisions = await self._ask(name, self._build(name, self._material))
         return Decisions(
             key=key,
-            arms=(tuple(_single_arm(name, decision) for decision in decisions),),
+            arms=(tuple(_single_arm(decision) for decision in decisions),),
             fallbacks=sum(decision.fallback for decision in decisions),
         )
 
@@ -263,7 +263,7 @@ def _names(run: Run, cards: Sequence[ProviderCard]) -> list[str]:
     return [*COMPARED[:2], *(card.name for card in cards), *COMPARED[2:], AVERAGE]
 
 
-def _single_arm(name: str, decision: BeginDecision) -> str:
+def _single_arm(decision: BeginDecision) -> str:
     if len(decision.providers) > 1:
         raise _Missing(f"it combines {len(decision.providers)} providers, and a routing table has single arms alone")
     return decision.arm

@@ -37,7 +37,7 @@ POLICIES = {
     "prompt_route_rules": PolicyWords("PromptRoute as rules", "the knowledge base alone"),
     "untrained": PolicyWords("Untrained LM", "base model before training"),
     "trained": PolicyWords("Trained LM", "LoRA-tuned on exploration"),
-    "heads": PolicyWords("Heads", "one small regression per provider"),
+    "heads": PolicyWords("Heads", "small regressions per provider"),
     "average": PolicyWords("LM and heads", "their log-odds averaged"),
     "oracle_crossfit": PolicyWords("Oracle, cross-fitted", "best arm, chosen on other runs"),
     "oracle": PolicyWords("Oracle, plain", "best arm in hindsight, with luck"),

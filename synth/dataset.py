@@ -7,7 +7,7 @@ import math
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -270,7 +270,7 @@ def _better(scored: _Scored, group: _InGroup) -> InMode | None:
     achieved does not pass the filter."""
     standing: dict[InMode, tuple[float, float]] = {
         action: (
-            math.fsum(correct is True for correct, _ in taken) / len(taken),
+            _share(correct for correct, _ in taken if correct is not None),
             math.fsum(reward for _, reward in taken) / len(taken),
         )
         for action, taken in group.taken.items()
@@ -286,6 +286,12 @@ def _better(scored: _Scored, group: _InGroup) -> InMode | None:
         scored.drops.add("in", "below eps_in, or not correct")
         return None
     return action
+
+
+def _share(outcomes: Iterable[bool]) -> float:
+    """Share of correct ones among scored outcomes; 0 where none is scored."""
+    known = list(outcomes)
+    return sum(known) / len(known) if known else 0.0
 
 
 def _end_rows(scored: _Scored) -> Iterator[Row]:

@@ -19,9 +19,6 @@ from router.session import Ending, MemorySession, apply_ending, probe_all
 from synth.facts import Episode, EpisodeKey, Facts, InRecord, OfferFact, Probe, Served
 from synth.workbench import Workbench
 
-EMPTY_KEY = Retrieval(provider=NONE).content_key()
-"""The content key of what injects nothing."""
-
 
 @dataclass(frozen=True)
 class Prepared:

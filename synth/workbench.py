@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from providers.bank import MemoryBank
-from providers.base import MemoryProvider, ProviderCard
+from providers.base import MemoryProvider
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
 from providers.types import Record, Split, Task
@@ -35,10 +35,6 @@ class Workbench:
         self.skill_runner = SkillRunner()
         self.bank = MemoryBank.open(run.bank, self.encoder)
         self.providers = self._providers_over(self.bank)
-
-    @property
-    def cards(self) -> tuple[ProviderCard, ...]:
-        return tuple(provider.card for provider in self.providers.values())
 
     async def __aenter__(self) -> Self:
         await self.suite.__aenter__()

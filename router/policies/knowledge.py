@@ -10,14 +10,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Self
 
-from pydantic import ValidationError
-
 from providers.base import Gate, ProviderCard
-from providers.errors import ConfigError
-from providers.files import write_atomically
 from providers.types import Flow
 from router.codec import empty_previews
 from router.context import BeginContext, EndContext, InContext
@@ -98,7 +93,7 @@ class InRules(Flow):
 
 
 class KnowledgeBase(Flow):
-    """All that exploration taught, as JSON."""
+    """All that exploration taught."""
 
     suite: str
     tasks: int
@@ -128,18 +123,6 @@ class KnowledgeBase(Flow):
             begin_rules=tuple(rules),
             end_gates={card.name: card.gate for card in cards},
         )
-
-    def save(self, path: Path) -> None:
-        """Write as JSON, whole or not at all."""
-        write_atomically(path, self.model_dump_json(indent=1))
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read what `save` wrote; raises `ConfigError` for anything else."""
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, ValidationError) as error:
-            raise ConfigError(f"{path} holds no knowledge base: make it anew from the exploration table.") from error
 
     def of(self, provider: str) -> ProviderKnowledge | None:
         """A provider's record; None for one that exploration did not have."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from lm.client import ChatModel
 from lm.errors import AnswerError
 from lm.types import Message
 from providers.base import ProviderCard
-from providers.errors import ConfigError, ModelError
+from providers.errors import ModelError
 from providers.types import Outcome, Preview
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import Arm
@@ -129,15 +128,6 @@ def test_affinities_and_examples_tell_a_provider_from_the_others() -> None:
     assert calculation.won == ("How many hens?",)
     assert calculation.lost[0] == "How many cows?"
     assert len(calculation.lost) == 3
-
-
-def test_saved_and_loaded_it_is_the_same_and_anything_else_is_refused(tmp_path: Path) -> None:
-    BASE.save(tmp_path / "knowledge.json")
-    assert KnowledgeBase.load(tmp_path / "knowledge.json") == BASE
-    (tmp_path / "knowledge.json").write_text("{}")
-    for path in (tmp_path / "knowledge.json", tmp_path / "missing.json"):
-        with pytest.raises(ConfigError, match="holds no knowledge base"):
-            KnowledgeBase.load(path)
 
 
 @pytest.mark.parametrize(

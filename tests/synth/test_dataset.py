@@ -50,7 +50,9 @@ class Facts:
             TableRow(task_id=task_id, question=f"Question {task_id}?", family="", previews=previews, cells=tuple(cells))
         )
 
-    def taken(self, task_id: str, action: InMode, *, correct: bool, reward: float | None, summary: str = "s") -> None:
+    def taken(
+        self, task_id: str, action: InMode, *, correct: bool | None, reward: float | None, summary: str = "s"
+    ) -> None:
         """An In decision of the arm without memory, in a context that `summary` names."""
         repeat = len(self.episodes)
         key = EpisodeKey(
@@ -175,6 +177,14 @@ def test_in_prefers_the_action_that_was_correct_then_the_better_judged_then_no_o
     assert found == {"right": [1.0], "judged": [1.0], "tied": [0.0]}
 
 
+def test_an_unscored_outcome_does_not_count_against_an_action(facts: Facts) -> None:
+    facts.task("t")
+    facts.taken("t", "query", correct=True, reward=0.9)
+    facts.taken("t", "query", correct=None, reward=0.9)
+    facts.taken("t", "no_op", correct=True, reward=0.7)
+    assert [row.targets for row in facts.rows_of("in")] == [(1.0,)]
+
+
 def test_in_drops_what_is_below_the_threshold_wrong_or_unscored(facts: Facts) -> None:
     facts.task("t")
     facts.taken("t", "query", correct=True, reward=0.59, summary="low")
@@ -242,7 +252,8 @@ def test_caps_draw_by_seed_and_say_how_many_they_left_out(tmp_path: Path) -> Non
     assert len(kept[0]) == 5
 
 
-def test_the_rows_of_a_task_stay_on_one_side_of_the_split(facts: Facts) -> None:
+def test_the_rows_of_a_task_stay_on_one_side_of_the_split(tmp_path: Path) -> None:
+    facts = Facts(toy_config(tmp_path, dataset=DatasetConfig(max_end=None, validation_share=0.2)))
     for number in range(80):
         facts.task(str(number), notes=(1.0, 0.5), lessons=(0.0, 0.5))
         facts.ended(str(number), correct=True, notes=0.9, lessons=0.1)

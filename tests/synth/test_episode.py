@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from toy_world import toy_config
 
-from providers.types import Split
+from providers.types import Retrieval, Split
 from router.decisions import Arm
 from synth.arms import episode_key
 from synth.config import AgentConfig, ExploreConfig
-from synth.episode import EMPTY_KEY, Prepared, agent_seed, prepare, run_episode
+from synth.episode import Prepared, agent_seed, prepare, run_episode
 from synth.facts import Episode
 from synth.runs import Run
 from synth.warmup import warm_up
@@ -72,8 +72,8 @@ async def test_seeds_depend_on_task_and_repeat_and_never_on_the_arm(bench: Workb
 
 async def test_equal_injections_have_equal_keys_and_none_is_the_empty_one(bench: Workbench) -> None:
     one = await prepared(bench)
-    assert one.content_key("none") == EMPTY_KEY
-    assert one.content_key("lessons") != EMPTY_KEY
+    assert one.content_key("none") == Retrieval(provider="lessons").content_key()
+    assert one.content_key("lessons") != one.content_key("none")
 
 
 @pytest.mark.parametrize(
