@@ -229,7 +229,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Trains a small router that manages many agent memories at once, and measures what it is worth.",
         epilog="example: memroute run configs/embedded.yaml\n\n"
         'Every verb explains itself: "memroute VERB --help". Exit codes: 0 done, 1 the work failed, '
-        "2 the call or config was wrong.",
+        "2 the call or config was wrong, 130 stopped.",
         formatter_class=_Paragraphs,
     )
     parser.add_argument("--version", action=_Version)

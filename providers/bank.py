@@ -55,7 +55,7 @@ CREATE TABLE events (
 
 MENDS = {
     "SQLITE_FULL": "its disk is full: free some space and start again; what was stored before is intact",
-    "SQLITE_IOERR": "its disk cannot be read or written: check the disk; what was stored before is intact",
+    "SQLITE_IOERR": "its disk cannot be used: check it and its free space; what was stored before is intact",
     "SQLITE_BUSY": f"another process has been writing to it for over {BUSY_SECONDS:.0f} s: wait for it or stop it",
     "SQLITE_READONLY": "it cannot be written: check the permissions of the file and its folder",
     "SQLITE_CANTOPEN": "it cannot be opened: check that its folder exists and is writable",
@@ -206,7 +206,8 @@ class MemoryBank:
                 raise BankError(f"The file {self.path} cannot be used: {MENDS['SQLITE_NOTADB']}.")
             (verdict,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
-                raise BankError(f"The bank {self.path} cannot be used: {MENDS['SQLITE_CORRUPT']} ({verdict}).")
+                found = " ".join(verdict.split())
+                raise BankError(f"The bank {self.path} cannot be used: {MENDS['SQLITE_CORRUPT']} ({found}).")
             meta = dict(self._writer.execute("SELECT key, value FROM meta"))
         if meta.get("schema_version") != str(SCHEMA_VERSION):
             raise BankError(

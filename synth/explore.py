@@ -30,11 +30,11 @@ async def explore(run: Run) -> None:
     Safe to kill: started again it runs the episodes that are missing and ends with the same bank and table.
     """
     facts, config = run.facts, run.config
+    if not facts.mark("warmup") or not run.bank.exists():
+        raise ConfigError("explore needs the banks that warm-up fills: run `memroute warmup` with this config first")
     if facts.mark(STAGE) and run.table(STAGE).exists():
         print("explore: done already", file=sys.stderr)
         return
-    if not facts.mark("warmup"):
-        raise ConfigError("explore needs the banks that warm-up fills: run `memroute warmup` with this config first")
     async with Workbench(run) as bench:
         tasks = bench.tasks(Split.EXPLORE)
         progress = Progress()
@@ -148,7 +148,7 @@ async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
     settings = content_hash(getattr(config.suite, split), repeats, config.evaluate.in_mode, ALONE)
     if facts.mark(f"arms/{name}") == settings and run.table(name).exists():
         return RoutingTable.load(run.table(name))
-    if not facts.mark(STAGE):
+    if not facts.mark(STAGE) or not run.bank.exists():
         raise ConfigError(f"the {split} arms need the final bank: run `memroute explore` with this config first")
     modes: tuple[InMode, ...] = (config.evaluate.in_mode,)
     async with Workbench(run) as bench:

@@ -182,6 +182,10 @@ class Facts:
                 raise BankError(
                     f"the disk is full, {self.path} could not be written: free space and start again"
                 ) from error
+            if "I/O" in str(error):
+                raise BankError(
+                    f"{self.path} cannot be used ({error}): check its disk and the free space there, and start again"
+                ) from error
             raise BankError(
                 f"{self.path} cannot be used ({error}): close what holds it, or remove the run's folder"
             ) from error

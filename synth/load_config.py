@@ -101,6 +101,8 @@ def _read(path: Path) -> dict[str, Any]:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text, so it cannot be a config.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): mend its permissions, or copy it.") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML{_yaml_problem(error)}.") from error
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):

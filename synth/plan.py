@@ -84,10 +84,15 @@ def _check_tasks(config: RunConfig, splits: set[str]) -> None:
     """Ask the suite for the tasks of `splits`, so that one that is too small is not found after the others were run."""
     suite = load_suite(config.suite.name, config.seed, config.suite.options)
     for split in sorted(splits):
+        wanted: int = getattr(config.suite, split)
         try:
-            suite.tasks(Split(split), getattr(config.suite, split))
+            found = len(suite.tasks(Split(split), wanted))
         except SuiteError as error:
             raise ConfigError(str(error)) from error
+        if found < wanted:
+            raise ConfigError(
+                f"the task suite {config.suite.name!r} has {found} {split} tasks, not {wanted}: lower suite.{split}."
+            )
 
 
 def _tasks(config: RunConfig, split: str, stage: str) -> int:

@@ -71,7 +71,7 @@ class Run:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.root = config.runs_dir / config.name
-        self.root.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         self._lock = self._take_lock()
         try:
             self._check_settings()
@@ -158,6 +158,15 @@ class Run:
     ) -> None:
         self.close()
 
+    def _make_folder(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ConfigError(
+                f"{error.filename} cannot be made, a file is in the way: move the file, or choose another --name or "
+                "--runs-dir"
+            ) from error
+
     def _take_lock(self) -> int:
         handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -198,7 +207,12 @@ class Run:
     def _record_manifest(self) -> None:
         path = self.root / "manifest.json"
         now = _environment(self.config.seed)
-        opened: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["opened"] if path.exists() else []
+        try:
+            opened: list[dict[str, Any]] = (
+                json.loads(path.read_text(encoding="utf-8"))["opened"] if path.exists() else []
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} is not readable: remove it, a new one is written") from error
         if not opened or {**opened[-1], "time": None} != {**now, "time": None}:
             write_atomically(path, json.dumps({"opened": [*opened, now]}, indent=2) + "\n")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from providers.errors import EngineError
+from providers.errors import ConfigError, EngineError
 from providers.files import write_atomically
 from providers.types import content_hash
 from router.features import Evidence, FeatureMap, nonempty
@@ -96,7 +96,7 @@ def train_heads(run: Run) -> Path:
     """Fit the heads on the run's exploration table and write them to `run.heads`."""
     source = run.table("explore")
     if not source.is_file():
-        raise EngineError(f"{source} is missing; run `memroute explore` first.")
+        raise ConfigError(f"{source} is missing: run `memroute explore` with this config first")
     table = RoutingTable.load(source)
     model = fit_heads(table, seed=run.config.seed, encoder=_encoder_identity(run))
     write_atomically(run.heads, model.model_dump_json())

@@ -42,7 +42,10 @@ def toy_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    def probe(self, query): ...\n"
         "    def retrieve(self, query): ...\n"
         "    def store(self, trajectory, outcome): ...\n"
-        "    def apply(self, effects, outcome): ...\n",
+        "    def apply(self, effects, outcome): ...\n"
+        "class Empty:\n"
+        "    def __init__(self, seed): ...\n"
+        "    def tasks(self, split, limit=None): return []\n",
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(str(package))
@@ -105,6 +108,7 @@ def test_help_of_every_verb_teaches_and_imports_nothing_heavy(verb: str) -> None
         (["run", "{config}", "--set", "providers=[toys:First, toys:First]"], "toys:First more than once"),
         (["run", "{config}", "--set", "providers=[expl]"], "did you mean 'expel'?"),
         (["run", "{config}", "--set", "providers=[toys:Second]"], "toys has no Second"),
+        (["warmup", "{config}", "--set", "suite.name=toys:Empty"], "'toys:Empty' has 0 warmup tasks, not 300"),
         (["warmup", "{config}", "--set", "suite.name=factbok"], "did you mean 'factbook'"),
         (["warmup", "{config}", "--set", "suite.options.nonsense=1"], "nonsense"),
         (["warmup", "{config}", "--set", "agent.name=case_base"], "did you mean 'case_based'"),

@@ -189,6 +189,17 @@ async def test_exploring_without_a_warmed_up_bank_is_refused(tmp_path: Path) -> 
             await run_arms(run, "dev")
 
 
+async def test_a_bank_that_was_moved_away_is_never_taken_for_an_empty_one(tmp_path: Path) -> None:
+    with Run.open(toy_config(tmp_path)) as run:
+        run.facts.set_mark("warmup", "done")
+        run.facts.set_mark("explore", "done")
+        with pytest.raises(ConfigError, match="memroute warmup"):
+            await explore(run)
+        with pytest.raises(ConfigError, match="memroute explore"):
+            await run_arms(run, "dev")
+        assert not run.bank.exists()
+
+
 async def test_evaluation_arms_leave_the_bank_as_it_is_and_are_run_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     agent = AgentConfig(name="toy_world:ToyAgent", max_steps=4, options={"log": str(log)})

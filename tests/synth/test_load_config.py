@@ -121,6 +121,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert "not UTF-8" in complaint(path)
 
 
+def test_a_file_that_may_not_be_read_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert complaint(path).startswith(f"{path} cannot be read (Permission denied)")
+
+
 def test_the_keys_are_those_of_the_schema() -> None:
     keys = {key.name: key for key in config_keys()}
     for name, field in RunConfig.model_fields.items():

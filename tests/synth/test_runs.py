@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,28 @@ def test_a_damaged_database_is_named_with_the_mend(tmp_path: Path, damage: str) 
     Run.open(config).close()
 
 
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "toy").write_text("mine")
+    with pytest.raises(ConfigError, match=r"toy cannot be made, a file is in the way.*--runs-dir"):
+        Run.open(toy_config(tmp_path))
+    with pytest.raises(ConfigError, match=r"toy cannot be made, a file is in the way.*--runs-dir"):
+        Run.open(toy_config(tmp_path / "toy"))
+    assert (tmp_path / "toy").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ["{{{", "[]", "{}"])
+def test_a_damaged_manifest_is_named_and_a_new_one_is_written_without_it(tmp_path: Path, text: str) -> None:
+    config = toy_config(tmp_path)
+    Run.open(config).close()
+    path = tmp_path / "toy" / "manifest.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"manifest\.json is not readable: remove it"):
+        Run.open(config)
+    path.unlink()
+    Run.open(config).close()
+    assert len(json.loads(path.read_text())["opened"]) == 1
+
+
 def write_many(facts: Facts) -> None:
     for number in range(1000):
         facts.add_offer("s", OfferFact(task_id=str(number), provider="p" * 500, status="x", reason="y", record_ids=()))
@@ -100,6 +123,16 @@ def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -> None
         write_many(facts)
     facts.close()
     assert list(Facts(tmp_path / "run.sqlite").episodes("explore")) == [KEY]
+
+
+def test_a_disk_that_fails_is_no_reason_to_remove_the_run(tmp_path: Path) -> None:
+    facts = Facts(tmp_path / "run.sqlite")
+    with (
+        pytest.raises(BankError, match=r"run\.sqlite cannot be used \(disk I/O error\): check its disk"),
+        facts._guard(),
+    ):
+        raise sqlite3.OperationalError("disk I/O error")
+    facts.close()
 
 
 def test_facts_come_back_as_they_were_written(tmp_path: Path) -> None:
