@@ -73,7 +73,7 @@ class RunShape:
     def names(self) -> list[str]:
         """Page subjects and search words that stand in the question, in its order: the task's inputs."""
         candidates = {_subject(title) for title in self.opened} | set(self.searches)
-        candidates |= {name.removeprefix("Region: ") for name in self.opened if name.startswith("Region: ")}
+        candidates |= {title.partition(": ")[2] for title in self.opened if title == self.listing}
         inside = [name for name in candidates if name and name in self.question]
         kept = [n for n in inside if not any(n != other and n in other for other in inside)]
         return sorted(kept, key=self.question.index)
@@ -313,7 +313,7 @@ def _failure_lessons(shape: RunShape) -> list[str]:
 
 def _identifier(*parts: str) -> str:
     words = re.findall(r"[a-z0-9]+", " ".join(parts).lower())
-    return "_".join(dict.fromkeys(words))[:60].strip("_")
+    return "_".join(dict.fromkeys(words))[:80].strip("_")
 
 
 def _value_skill(shape: RunShape) -> Skill | None:
@@ -357,7 +357,7 @@ def _extreme_skill(shape: RunShape) -> Skill | None:
     page = next((t for t in shape.opened if _subject(t) == source and ": " in t), "")
     if not page:
         return None
-    name = _identifier(shape.label, "border", shape.listing)[:60].strip("_")
+    name = _identifier(shape.label, shape.listing)
     code = (
         f"def {name}(tools, subject: str, direction: str) -> str:\n"
         f"    listed = fields(tools.open(subject + {': ' + page.partition(': ')[2]!r})).get({shape.listing!r}, '')\n"
