@@ -100,6 +100,9 @@ def made_run(folder: Path, base: Path | str, *, name: str = "made", rows: int = 
         "base": str(base),
         "dtype": "float32",
         "batch_size": 4,
+        "accumulation": 1,
+        "epochs": 1,
+        "upper_layers": 1.0,
         "max_minutes": None,
         "learning_rate": 3e-3,
     }
