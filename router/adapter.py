@@ -38,6 +38,8 @@ class AdapterRecord(Flow):
     steps: int
     stopped_early: bool
     """True where the time cap ended the training."""
+    offsets: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """What is added to a candidate's log-odds, by phase and candidate (marks)."""
     validation: dict[str, float] = Field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 

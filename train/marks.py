@@ -20,7 +20,7 @@ CHUNK = 8
 
 
 def encode_rows(rows: Sequence[Row], tokenizer: MarkTokenizer, max_tokens: int) -> list[dict[str, Any]]:
-    """One training example per row: `input_ids`, `marks`, `targets` (NaN: no label), `weight`, `phase`.
+    """One training example per row: `input_ids`, `marks`, `candidates`, `targets` (NaN: no label), `weight`, `phase`.
 
     Raises `EngineError` for a row with more than `max_tokens` tokens: a cut prompt would teach nothing.
     """
@@ -36,6 +36,7 @@ def encode_rows(rows: Sequence[Row], tokenizer: MarkTokenizer, max_tokens: int) 
             {
                 "input_ids": list(encoded.tokens),
                 "marks": list(encoded.marks),
+                "candidates": list(row.candidates),
                 "targets": targets,
                 "weight": row.weight,
                 "phase": row.phase,
@@ -82,42 +83,101 @@ def marks_loss(model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int
     return _loss(_scores(model, inputs, yes, no), inputs)
 
 
-def measure(model: Any, examples: Sequence[Mapping[str, Any]], yes: int, no: int, size: int) -> dict[str, float]:
-    """`validation_loss`, and the share of labels that the decisions agree with: `agreement`, and by phase.
-
-    A Begin row agrees where the best-scored labelled candidate is one of the best-labelled; at In and End every label
-    counts, a score above 0 standing for yes.
-    """
+def score_examples(
+    model: Any, examples: Sequence[Mapping[str, Any]], yes: int, no: int, size: int
+) -> list[list[float]]:
+    """The log-odds at every example's marks, in batches of at most `size` examples of one phase."""
     import torch
 
     order = sorted(
         range(len(examples)), key=lambda place: (examples[place]["phase"], len(examples[place]["input_ids"]))
     )
-    loss = 0.0
-    agreed: dict[str, list[bool]] = {}
+    found: list[list[float]] = [[] for _ in examples]
     with torch.inference_mode():
         for start in range(0, len(order), size):
-            rows = [examples[place] for place in order[start : start + size]]
-            inputs = {name: tensor.to(model.device) for name, tensor in collate_examples(rows).items()}
-            scores = _scores(model, inputs, yes, no)
-            loss += float(_loss(scores, inputs)) * len(rows)
-            found = iter(scores.tolist())
-            for row in rows:
-                values = [next(found) for _ in row["marks"]]
-                agreed.setdefault(row["phase"], []).extend(_agreement(row["phase"], values, row["targets"]))
+            places = order[start : start + size]
+            inputs = collate_examples([examples[place] for place in places])
+            flat = iter(
+                _scores(model, {name: part.to(model.device) for name, part in inputs.items()}, yes, no).tolist()
+            )
+            for place in places:
+                found[place] = [next(flat) for _ in examples[place]["marks"]]
+    return found
+
+
+def fit_offsets(
+    examples: Sequence[Mapping[str, Any]], scores: Sequence[Sequence[float]]
+) -> dict[str, dict[str, float]]:
+    """What to add to a candidate's log-odds, by phase and candidate, so that its mean chance meets its mean label.
+
+    A short training leaves candidates above or below their base rate, which decides between them more than their
+    previews do. One intercept per candidate with a unit normal prior (Platt 1999, slope fixed at 1).
+    """
+    labelled: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for example, values in zip(examples, scores, strict=True):
+        for candidate, score, target in zip(example["candidates"], values, example["targets"], strict=True):
+            if not math.isnan(target):
+                labelled.setdefault(example["phase"], {}).setdefault(candidate, []).append((score, target))
+    return {
+        phase: {candidate: _offset(pairs) for candidate, pairs in sorted(of_phase.items())}
+        for phase, of_phase in sorted(labelled.items())
+    }
+
+
+def _offset(pairs: Sequence[tuple[float, float]]) -> float:
+    """Newton's method on a concave log-posterior; its curvature is at least 1, so steps of at most 1 converge."""
+    offset = 0.0
+    for _ in range(100):
+        chances = [(1 + math.tanh((score + offset) / 2)) / 2 for score, _ in pairs]
+        slope = math.fsum(target - chance for (_, target), chance in zip(pairs, chances, strict=True)) - offset
+        step = slope / (1 + math.fsum(chance * (1 - chance) for chance in chances))
+        offset += max(-1.0, min(1.0, step))
+        if abs(step) < 1e-9:
+            break
+    return offset
+
+
+def shifted(
+    examples: Sequence[Mapping[str, Any]],
+    scores: Sequence[Sequence[float]],
+    offsets: Mapping[str, Mapping[str, float]],
+) -> list[list[float]]:
+    """The scores with each candidate's offset added."""
+    return [
+        [score + offsets.get(e["phase"], {}).get(c, 0.0) for c, score in zip(e["candidates"], values, strict=True)]
+        for e, values in zip(examples, scores, strict=True)
+    ]
+
+
+def measure(examples: Sequence[Mapping[str, Any]], scores: Sequence[Sequence[float]]) -> dict[str, float]:
+    """`validation_loss`, and the share of labels that the decisions agree with: `agreement`, and by phase.
+
+    A Begin row agrees where the best-scored labelled candidate is one of the best-labelled; at In and End every label
+    counts, a score above 0 standing for yes.
+    """
+    losses: list[float] = []
+    agreed: dict[str, list[bool]] = {}
+    for example, values in zip(examples, scores, strict=True):
+        pairs = [(s, t) for s, t in zip(values, example["targets"], strict=True) if not math.isnan(t)]
+        losses.append(math.fsum(_cross_entropy(*pair) for pair in pairs) / len(pairs) * example["weight"])
+        agreed.setdefault(example["phase"], []).extend(_agreement(example["phase"], pairs))
     every = [value for values in agreed.values() for value in values]
     return {
-        "validation_loss": loss / len(examples),
+        "validation_loss": math.fsum(losses) / len(losses),
         "agreement": sum(every) / len(every),
         **{f"agreement_{phase}": sum(values) / len(values) for phase, values in sorted(agreed.items())},
     }
 
 
-def _agreement(phase: str, scores: Sequence[float], targets: Sequence[float]) -> list[bool]:
-    labelled = [(score, target) for score, target in zip(scores, targets, strict=True) if not math.isnan(target)]
+def _cross_entropy(score: float, target: float) -> float:
+    """-target log(chance) - (1 - target) log(1 - chance) of the log-odds `score`."""
+    return max(score, 0.0) - score * target + math.log1p(math.exp(-abs(score)))
+
+
+def _agreement(phase: str, pairs: Sequence[tuple[float, float]]) -> list[bool]:
     if phase == "begin":
-        return [max(labelled, key=lambda pair: pair[0])[1] == max(target for _, target in labelled)]
-    return [(score > 0) == (target >= 0.5) for score, target in labelled]
+        return [max(pairs, key=lambda pair: pair[0])[1] == max(target for _, target in pairs)]
+    return [(score > 0) == (target >= 0.5) for score, target in pairs]
 
 
 def _scores(model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int) -> torch.Tensor:

@@ -25,7 +25,17 @@ from synth.config import TrainConfig
 from synth.dataset import Row, dataset_hash, load_rows
 from synth.runs import Run
 from train.export import export
-from train.marks import PhaseBatches, collate_examples, encode_rows, marks_loss, measure, too_long
+from train.marks import (
+    PhaseBatches,
+    collate_examples,
+    encode_rows,
+    fit_offsets,
+    marks_loss,
+    measure,
+    score_examples,
+    shifted,
+    too_long,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,6 +47,9 @@ CHECKPOINT_SECONDS = 30.0
 """Least time between checkpoints: what a killed training can lose."""
 
 CHECKPOINTS_KEPT = 2
+
+CALIBRATION_ROWS = 160
+"""Training rows of each phase that are scored once more after training."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +94,7 @@ class Job:
         """Where this training's checkpoints lie."""
         return self.checkpoints / self.fingerprint
 
-    def record(self, steps: int, stopped_early: bool, validation: Mapping[str, float]) -> AdapterRecord:
+    def record(self, steps: int, stopped_early: bool, calibrated: Calibrated) -> AdapterRecord:
         return AdapterRecord(
             base=self.config.base,
             codec=self.config.codec,
@@ -93,8 +106,18 @@ class Job:
             rows=dict(Counter(row.phase for row in self.rows)),
             steps=steps,
             stopped_early=stopped_early,
-            validation=dict(validation),
+            offsets=calibrated.offsets,
+            validation=calibrated.validation,
         )
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What is measured on a trained model."""
+
+    offsets: dict[str, dict[str, float]]
+    """See `train.marks.fit_offsets`."""
+    validation: dict[str, float]
 
 
 def train(run: Run) -> None:
@@ -119,13 +142,14 @@ def train(run: Run) -> None:
     phases = ", ".join(f"{phase} {count}" for phase, count in Counter(row.phase for row in job.rows).items())
     _say(f"{len(job.rows)} rows ({phases}) on {job.config.base}" + (f", from step {resumed}" if resumed else ""))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    measured = _validate(job, trainer, tokenizer)
+    calibrated = _calibrate(job, trainer, tokenizer)
     steps = int(trainer.state.global_step)
-    if measured:
-        append_metrics(job.metrics, {"stage": "train", "step": steps, **measured})
-    export(trainer.model, tokenizer, job.record(steps, progress.stopped_early, measured), run.adapter, run.merged)
+    if calibrated.validation:
+        append_metrics(job.metrics, {"stage": "train", "step": steps, **calibrated.validation})
+    export(trainer.model, tokenizer, job.record(steps, progress.stopped_early, calibrated), run.adapter, run.merged)
     shutil.rmtree(job.checkpoints, ignore_errors=True)
-    _say("; ".join([f"{steps} steps", *(f"{name.replace('_', ' ')} {value:.3f}" for name, value in measured.items())]))
+    found = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in calibrated.validation.items()]
+    _say("; ".join([f"{steps} steps", *found]))
 
 
 class Progress:
@@ -340,14 +364,31 @@ def _json_trainer(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase, prog
     )
 
 
-def _validate(job: Job, trainer: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
-    """Loss on the validation rows and how far decisions agree with their labels (marks only)."""
-    if not job.validation or job.config.codec != "marks":
-        return {}
+def _calibrate(job: Job, trainer: Any, tokenizer: PreTrainedTokenizerBase) -> Calibrated:
+    """Offsets from training rows, and how the validation rows come out with them (marks only)."""
+    if job.config.codec != "marks":
+        return Calibrated({}, {})
     marks = MarkTokenizer(tokenizer)
-    examples = encode_rows(job.validation, marks, job.config.max_tokens)
     model = trainer.model.eval().get_base_model()
-    return measure(model, examples, marks.yes, marks.no, job.config.batch_size)
+
+    def scored(rows: list[Row]) -> tuple[list[dict[str, Any]], list[list[float]]]:
+        examples = encode_rows(rows, marks, job.config.max_tokens)
+        return examples, score_examples(model, examples, marks.yes, marks.no, job.config.batch_size)
+
+    offsets = fit_offsets(*scored(_calibration_rows(job)))
+    if not job.validation:
+        return Calibrated(offsets, {})
+    examples, scores = scored(job.validation)
+    return Calibrated(offsets, measure(examples, shifted(examples, scores, offsets)))
+
+
+def _calibration_rows(job: Job) -> list[Row]:
+    """At most `CALIBRATION_ROWS` training rows of each phase, drawn by the hash of their task."""
+    drawn: list[Row] = []
+    for phase in sorted({row.phase for row in job.rows}):
+        rows = [row for row in job.rows if row.phase == phase]
+        drawn += sorted(rows, key=lambda row: content_hash("calibration", row.task_id))[:CALIBRATION_ROWS]
+    return drawn
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from providers.base import ProviderCard
 from providers.errors import EngineError, ModelError
-from router.adapter import load_router
+from router.adapter import load_router, read_record
 from router.base_model import Dtype, load_base
 from router.codec import (
     CodecName,
@@ -42,8 +42,17 @@ ANSWER_TOKENS_END = 128
 class Learned:
     """Begin, In and End from the marks of one forward pass each."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str,
+        offsets: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> None:
+        """`offsets` are those of the adapter's record."""
         self.name = name
+        self._offsets = offsets or {}
         self._model: Any = model
         self._marks = MarkTokenizer(tokenizer)
         self._codec = MarksCodec()
@@ -68,10 +77,10 @@ class Learned:
         name = "trained" if adapter else "untrained"
         if codec == "json":
             return Generating(model, tokenizer, name=name, seed=seed)
-        return cls(model, tokenizer, name=name)
+        return cls(model, tokenizer, name=name, offsets=read_record(adapter).offsets if adapter else None)
 
     def score_prompts(self, prompts: Sequence[Prompt]) -> list[list[float]]:
-        """Every candidate's log-odds, prompt by prompt. The result does not depend on how prompts are batched."""
+        """Every candidate's log-odds as the model gives them, prompt by prompt, however they are batched."""
         import torch
 
         encoded = [self._marks.encode(prompt.segments) for prompt in prompts]
@@ -86,8 +95,13 @@ class Learned:
         return scores
 
     def score(self, contexts: Sequence[BeginContext]) -> np.ndarray:
-        """Log-odds of every context's providers, in the order of its previews; shape (contexts, providers)."""
-        return np.asarray(self.score_prompts([self._codec.begin(context) for context in contexts]))
+        """Log-odds of every context's providers, offsets included, in the order of its previews.
+
+        Shape (contexts, providers).
+        """
+        prompts = [self._codec.begin(context) for context in contexts]
+        found = zip(prompts, self.score_prompts(prompts), strict=True)
+        return np.asarray([self._shifted("begin", prompt, scores) for prompt, scores in found])
 
     def choose(self, context: BeginContext, scores: Sequence[float]) -> BeginDecision:
         """The decision that goes with one row of `score`: an empty preview is left alone while another has text."""
@@ -95,19 +109,24 @@ class Learned:
         return decide_begin(scores, names, empty_previews(context))
 
     async def begin(self, context: BeginContext) -> BeginDecision:
-        return self.choose(context, await self._ask(self._codec.begin(context)))
+        return self.choose(context, await self._ask("begin", self._codec.begin(context)))
 
     async def step(self, context: InContext) -> InDecision:
         if not context.summary:
             return InDecision(action="no_op")
-        return decide_in(await self._ask(self._codec.in_(context)))
+        return decide_in(await self._ask("in", self._codec.in_(context)))
 
     async def end(self, context: EndContext) -> EndDecision:
         prompt = self._codec.end(context)
-        return decide_end(await self._ask(prompt), prompt.candidates)
+        return decide_end(await self._ask("end", prompt), prompt.candidates)
 
-    async def _ask(self, prompt: Prompt) -> list[float]:
-        return (await asyncio.to_thread(self.score_prompts, [prompt]))[0]
+    async def _ask(self, phase: str, prompt: Prompt) -> list[float]:
+        [scores] = await asyncio.to_thread(self.score_prompts, [prompt])
+        return self._shifted(phase, prompt, scores)
+
+    def _shifted(self, phase: str, prompt: Prompt, scores: Sequence[float]) -> list[float]:
+        offsets = self._offsets.get(phase, {})
+        return [score + offsets.get(name, 0.0) for name, score in zip(prompt.candidates, scores, strict=True)]
 
     def _score_batch(self, prompts: Sequence[Encoded]) -> list[list[float]]:
         batch = collate(prompts).to(self._model.device)

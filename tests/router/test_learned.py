@@ -90,6 +90,20 @@ async def test_in_and_end_read_their_marks(policy):
         assert ("functions" in prompt.candidates) == (correct is True)
 
 
+async def test_offsets_shift_the_scores_that_decide(base, policy):
+    model, tokenizer = load_base(base, dtype="float32")
+    offsets = {"begin": {"functions": 100.0}, "in": {"short_term_memory": -100.0}, "end": {"lessons": 100.0}}
+    shifted = Learned(model, tokenizer, name="trained", offsets=offsets)
+    assert shifted.score([begin(1)]) == pytest.approx(
+        policy.score([begin(1)]) + np.asarray([0.0, 0.0, 100.0]), abs=1e-4
+    )
+    assert (await shifted.begin(begin(1))).arm == "functions"
+    context = InContext(task_id="t", question="which ?", step=1, summary="area", recent=())
+    assert (await shifted.step(context)).action == "no_op"
+    ending = EndContext(task_id="t", question="which ?", summary="run", outcome=Outcome(correct=False), cards=CARDS)
+    assert "lessons" in (await shifted.end(ending)).providers
+
+
 async def test_many_sessions_may_ask_at_once(policy):
     contexts = [begin(number) for number in range(8)]
     together = await asyncio.gather(*(policy.begin(context) for context in contexts))

@@ -1,12 +1,23 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_model import made_base, made_rows
 
 from providers.errors import EngineError
 from router.base_model import load_base
 from router.marks import MarkTokenizer, collate, mark_scores
-from train.marks import PhaseBatches, collate_examples, encode_rows, marks_loss, measure
+from train.marks import (
+    PhaseBatches,
+    collate_examples,
+    encode_rows,
+    fit_offsets,
+    marks_loss,
+    measure,
+    score_examples,
+    shifted,
+)
 
 
 @pytest.fixture(scope="module")
@@ -138,19 +149,38 @@ def test_batches_hold_one_phase_and_every_example_comes_once(examples):
     assert sum(len({examples[place]["phase"] for place in batch}) > 1 for batch in batches) <= 1
 
 
-def test_measure_counts_agreement_by_phase(loaded):
+def test_measure_gives_the_loss_of_training_and_agreement_by_phase(loaded):
+    import torch
+
     model, marks, _ = loaded
     examples = encode_rows(made_rows(12), marks, 400)
-    found = measure(model, examples, marks.yes, marks.no, 4)
-    flipped = [
-        {**example, "targets": [math.nan if math.isnan(t) else 1 - t for t in example["targets"]]}
-        for example in examples
-        if example["phase"] == "in"
-    ]
-    other = measure(model, flipped, marks.yes, marks.no, 4)
-    assert found["agreement_in"] == pytest.approx(1 - other["agreement"])
-    single = [measure(model, [example], marks.yes, marks.no, 1)["validation_loss"] for example in examples]
+    scores = score_examples(model, examples, marks.yes, marks.no, 4)
+    found = measure(examples, scores)
+    with torch.inference_mode():
+        single = [float(marks_loss(model, collate_examples([example]), marks.yes, marks.no)) for example in examples]
     assert found["validation_loss"] == pytest.approx(sum(single) / len(single), abs=1e-5)
+    right = [[10.0 if target == 1 else -10.0 for target in example["targets"]] for example in examples]
+    wrong = [[-score for score in values] for values in right]
+    assert measure(examples, right)["agreement"] == 1.0
+    assert measure(examples, wrong)["agreement"] == 0.0
+    half = [
+        values if example["phase"] == "in" else [-s for s in values]
+        for example, values in zip(examples, right, strict=True)
+    ]
+    assert (measure(examples, half)["agreement_in"], measure(examples, half)["agreement_begin"]) == (1.0, 0.0)
+
+
+@given(st.lists(st.tuples(st.floats(-2000, 2000), st.floats(0, 1)), min_size=1, max_size=30))
+def test_offsets_bring_the_mean_chance_to_the_mean_label(pairs):
+    examples = [{"phase": "begin", "candidates": ["p", "q"], "targets": [target, math.nan]} for _, target in pairs]
+    scores = [[score, 0.0] for score, _ in pairs]
+    [(phase, found)] = fit_offsets(examples, scores).items()
+    offset = found["p"]
+    chances = [(1 + math.tanh((score + offset) / 2)) / 2 for score, _ in pairs]
+    assert phase == "begin"
+    assert set(found) == {"p"}
+    assert sum(target for _, target in pairs) - sum(chances) == pytest.approx(offset, abs=1e-5)
+    assert shifted(examples, scores, {"begin": found}) == [[score + offset, 0.0] for score, _ in pairs]
 
 
 def test_a_few_examples_can_be_learned_by_heart(base):

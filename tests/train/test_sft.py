@@ -44,6 +44,8 @@ def test_training_learns_and_says_what_it_did(trained):
     record = read_record(trained.adapter)
     assert (record.steps, record.rows, record.stopped_early) == (15, {"begin": 12, "in": 6}, False)
     assert record.validation["agreement"] == last["agreement"]
+    assert set(record.offsets) == {"begin", "in"}
+    assert set(record.offsets["begin"]) == {"lessons", "workflows", "functions"}
     assert not (trained.root / "checkpoints").exists()
 
 
