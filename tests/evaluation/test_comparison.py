@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 
 import pytest
 from made_tables import PROVIDERS, made_table
@@ -207,20 +206,6 @@ def test_same_material_same_evaluation_and_it_survives_json() -> None:
     first, again = (evaluated(table, {"knn": always(table, "awm")}) for _ in range(2))
     assert first == again
     assert Evaluation.model_validate_json(first.model_dump_json()) == first
-
-
-def test_twenty_five_policies_on_six_hundred_tasks_and_thirty_arms_take_seconds() -> None:
-    names = tuple(f"p{number}" for number in range(30))
-    small = made_table(20, providers=names, empty=0.0)
-    rows = tuple(
-        row.model_copy(update={"task_id": f"{row.task_id}-{copy}"}) for copy in range(30) for row in small.rows
-    )
-    table = small.model_copy(update={"rows": rows})
-    policies = {f"policy{number}": always(table, names[number]) for number in range(25)}
-    started = time.perf_counter()
-    found = evaluated(table, policies, explore=small, resamples=10_000)
-    assert time.perf_counter() - started < 10
-    assert len(found.policies) == 27
 
 
 def test_a_cell_of_an_unknown_arm_is_named() -> None:
