@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from providers.base import Parameter
-from providers.distill.rules import RuleDistiller, read_shape
+from providers.distill.rules import RuleDistiller
+from providers.distill.shape import read_shape
 from providers.tools import ToolResult
 from providers.types import Injection, Outcome, SkillSpec, Split, Step, Task, Trajectory
 from synth.agents.case_based import CaseBased
