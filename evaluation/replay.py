@@ -28,7 +28,6 @@ from synth.explore import run_arms, run_arms_shuffled
 from synth.tables import changed_by_in_mode
 
 if TYPE_CHECKING:
-    from lm.client import ChatModel
     from synth.runs import Run
 
 RANDOM_SEEDS = 20
@@ -247,7 +246,7 @@ class _Asking:
             stamps["heads"] = _file_hash(self._run.heads)
         if name == "prompt_route":
             stamps["model"] = content_hash(
-                config.train.base, config.model.model_dump(mode="json") if config.model else None
+                config.train.base, config.models.router.model_dump(mode="json") if config.models.router else None
             )
         return stamps
 
@@ -297,25 +296,7 @@ def _policy_material(run: Run, explore: RoutingTable, cards: tuple[ProviderCard,
         adapter_path=run.adapter,
         base=config.train.base,
         codec=config.train.codec,
-        chat=_chat(run),
-    )
-
-
-def _chat(run: Run) -> ChatModel | None:
-    """The frozen model of PromptRoute where the config has one, its answers cached in the run's folder."""
-    model = run.config.model
-    if model is None:
-        return None
-    from lm.cache import ResponseCache
-    from lm.client import ChatModel
-
-    return ChatModel(
-        model.base_url,
-        model.model,
-        model.key_env,
-        temperature=model.temperature,
-        timeout=model.timeout,
-        cache=ResponseCache(run.cache),
+        chat=run.models.get("router") if config.models.router else None,
     )
 
 

@@ -39,6 +39,7 @@ class ChatModel:
         key_env: str = "OPENAI_API_KEY",
         *,
         temperature: float | None = 0.0,
+        options: Mapping[str, Any] | None = None,
         timeout: float = 120.0,
         retries: int = 4,
         concurrency: int = 8,
@@ -51,6 +52,7 @@ class ChatModel:
         self.ledger = ledger if ledger is not None else Ledger()
         self._key_env = key_env
         self._temperature = temperature
+        self._options = dict(options or {})
         self._timeout = timeout
         self._retries = retries
         self._concurrency = concurrency
@@ -87,6 +89,8 @@ class ChatModel:
             request |= {"logprobs": True, "top_logprobs": top_logprobs}
         if response_format is not None:
             request["response_format"] = dict(response_format)
+        if self._options:
+            request["extra_body"] = self._options
         key = cache_key({"base_url": self.base_url, "sample": sample, **request})
         if self._cache is not None and (known := self._cache.get(key)) is not None:
             self.ledger.cache_hit(purpose)

@@ -5,10 +5,13 @@ Everything here can be set from the command line with `--set section.key=value`.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 
 class Section(BaseModel):
@@ -54,19 +57,81 @@ class EncoderConfig(Section):
     """Handed to the encoder as they are."""
 
 
-class ModelConfig(Section):
+Purpose = Literal["agent", "distiller", "judge", "verifier", "router"]
+"""What a chat model is asked for; tokens and money are counted by it."""
+
+
+class EndpointConfig(Section):
     """An OpenAI-compatible endpoint. The key is read from the environment variable `key_env`."""
 
     base_url: str = "http://127.0.0.1:8081/v1"
-    """Address of the endpoint, with its `/v1`."""
-    model: str = ""
+    """Address of the endpoint, with its `/v1`, without a key in it."""
+    model: str = Field(min_length=1)
     """The model's name at the endpoint."""
     key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key; the key itself is never written anywhere."""
-    temperature: float = 0.0
-    """0 takes the likeliest answer."""
-    timeout: float = 120.0
-    """Seconds that one call may take."""
+    temperature: float | None = Field(default=0.0, ge=0)
+    """0 takes the likeliest answer; null leaves the endpoint's own."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of every request, e.g. {top_p: 0.9}, as the endpoint spells them."""
+    timeout: float = Field(default=120.0, gt=0)
+    """Seconds that one call may take, to its last byte."""
+    retries: int = Field(default=4, ge=0)
+    """Further calls after a failure that may pass: 429, 5xx, no connection, no answer in time."""
+    concurrency: int = Field(default=8, ge=1)
+    """Most calls at a time; fewer while the endpoint answers 429."""
+    prompt_price: float | None = Field(default=None, ge=0)
+    """US dollars per million prompt tokens; null is unknown, not free."""
+    completion_price: float | None = Field(default=None, ge=0)
+    """US dollars per million tokens of answers; null is unknown, not free."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _address_alone(cls, value: str) -> str:
+        address = urlsplit(value)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise PydanticCustomError("base_url", "must start with http:// or https:// and name a host")
+        if address.username or address.password or address.query or address.fragment:
+            raise PydanticCustomError("base_url", "must hold no key, user or query: name the key's variable in key_env")
+        return value.rstrip("/")
+
+    @field_validator("key_env")
+    @classmethod
+    def _name_of_a_variable(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+            raise PydanticCustomError("key_env", "must be the name of an environment variable, not a key")
+        return value
+
+
+class ModelsConfig(Section):
+    """Chat models by purpose. What a purpose leaves out is taken from `default`; null means no model for it."""
+
+    default: EndpointConfig | None = None
+    """Stands for every purpose that is not null, in all that the purpose does not set itself."""
+    agent: EndpointConfig | None = None
+    """For task agents that are language models."""
+    distiller: EndpointConfig | None = None
+    """Turns finished runs into memories where `distiller` is `lm`."""
+    judge: EndpointConfig | None = None
+    """Scores decisions where `rewards.judge` is `lm`."""
+    verifier: EndpointConfig | None = None
+    """Says at the end of a task whether it is solved, where no gold does."""
+    router: EndpointConfig | None = None
+    """A frozen model for PromptRoute; without one the router's own base model is used, untrained."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_default(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("default") is None:
+            return values
+        try:
+            default = EndpointConfig.model_validate(values["default"]).model_dump()
+        except ValidationError:
+            return values  # reported once, where it stands
+        filled = {purpose: values.get(purpose, {}) for purpose in get_args(Purpose)}
+        return values | {
+            purpose: {**default, **own} if isinstance(own, dict) else own for purpose, own in filled.items()
+        }
 
 
 class WarmupConfig(Section):
@@ -191,8 +256,7 @@ class RunConfig(Section):
     encoder: EncoderConfig = EncoderConfig()
     distiller: Literal["rules"] = "rules"
     """Who turns finished runs into memories; `rules` needs no model."""
-    model: ModelConfig | None = None
-    """A frozen chat model for PromptRoute; without one the router's own base model is used, untrained."""
+    models: ModelsConfig = ModelsConfig()
     warmup: WarmupConfig = WarmupConfig()
     explore: ExploreConfig = ExploreConfig()
     rewards: RewardConfig = RewardConfig()

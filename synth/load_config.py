@@ -160,6 +160,8 @@ def _problem(kind: str, loc: tuple[int | str, ...], message: str, value: Any) ->
         return key, 'must be a section of "key: value" lines'
     if kind in {"tuple_type", "list_type"}:
         return key, f"must be a list such as [a, b], not {value!r}"
+    if kind in {"base_url", "key_env"}:
+        return key, message  # the value may be a key: it is not shown
     return key, f"{message[0].lower()}{message[1:]}, not {value!r}"
 
 
@@ -185,6 +187,9 @@ def _keys_of(section: type[BaseModel], prefix: str) -> list[ConfigKey]:
     for name, field in section.model_fields.items():
         inner = _section_of(field.annotation)
         if inner is not None:
+            if not field.is_required() and field.get_default(call_default_factory=True) is None:
+                doc = " ".join((field.description or "").split())
+                keys.append(ConfigKey(f"{prefix}{name}", "section or null", "null", doc))
             keys.extend(_keys_of(inner, f"{prefix}{name}."))
             continue
         default = "required" if field.is_required() else _as_flow_yaml(field.get_default(call_default_factory=True))

@@ -11,6 +11,7 @@ from providers.registry import provider_cards
 from providers.types import Flow, Split
 from router.policies.registry import AVERAGE, POLICY_NAMES
 from synth.config import RunConfig
+from synth.models import Models
 from synth.plugins import load_agent, load_distiller, load_suite
 
 EPISODES_PER_SECOND = 33.0
@@ -74,8 +75,9 @@ def _check_plugins(config: RunConfig) -> None:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
                 raise ConfigError(f"evaluate.policies: there is no policy {name!r} (nearest: {near}).")
-    load_agent(config.agent.name, config.agent.options)
-    load_distiller(config.distiller)
+    models = Models(config.models)
+    load_agent(config.agent.name, config.agent.options, models)
+    load_distiller(config.distiller, models)
     load_encoder(config.encoder.name, config.encoder.options)
     load_suite(config.suite.name, config.seed, config.suite.options)
 

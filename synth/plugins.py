@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from providers.base import Distiller
 from providers.errors import ConfigError
 from synth.agents.base import TaskAgent
+from synth.models import Models
 from synth.tasks.base import TaskSuite
+
+if TYPE_CHECKING:
+    from lm.client import ChatModel
 
 SUITES: Mapping[str, str] = {"factbook": "synth.tasks.factbook:Factbook"}
 AGENTS: Mapping[str, str] = {"case_based": "synth.agents.case_based:CaseBased"}
@@ -27,14 +32,14 @@ def load_suite(name: str, seed: int, options: Mapping[str, Any]) -> TaskSuite:
     return _suite(name, json.dumps({"seed": seed, **options}, sort_keys=True))
 
 
-def load_agent(name: str, options: Mapping[str, Any]) -> TaskAgent:
-    """Build a task agent as `Class(**options)`."""
-    return cast(TaskAgent, _build("agent", AGENTS, name, dict(options)))
+def load_agent(name: str, options: Mapping[str, Any], models: Models) -> TaskAgent:
+    """Build a task agent as `Class(**options)`; a class with a parameter `model` is given the agent's chat model."""
+    return cast(TaskAgent, _build("agent", AGENTS, name, dict(options), lambda: models.get("agent")))
 
 
-def load_distiller(name: str) -> Distiller:
-    """Build a distiller as `Class()`."""
-    return cast(Distiller, _build("distiller", DISTILLERS, name, {}))
+def load_distiller(name: str, models: Models) -> Distiller:
+    """Build a distiller as `Class()`; a class with a parameter `model` is given the distiller's chat model."""
+    return cast(Distiller, _build("distiller", DISTILLERS, name, {}, lambda: models.get("distiller")))
 
 
 @lru_cache(maxsize=4)
@@ -42,7 +47,13 @@ def _suite(name: str, options: str) -> TaskSuite:
     return cast(TaskSuite, _build("task suite", SUITES, name, json.loads(options)))
 
 
-def _build(kind: str, known: Mapping[str, str], name: str, options: dict[str, Any]) -> object:
+def _build(
+    kind: str,
+    known: Mapping[str, str],
+    name: str,
+    options: dict[str, Any],
+    model: Callable[[], ChatModel] | None = None,
+) -> object:
     path = known.get(name, name)
     module_name, colon, class_name = path.partition(":")
     if not colon:
@@ -60,9 +71,9 @@ def _build(kind: str, known: Mapping[str, str], name: str, options: dict[str, An
     built = getattr(module, class_name, None)
     if not callable(built):
         raise ConfigError(f"the {kind} {name!r} cannot be built: {module_name} has no class {class_name}")
+    if model is not None and "model" in inspect.signature(built).parameters:
+        options["model"] = model()
     try:
         return cast(object, built(**options))
     except TypeError as error:
-        raise ConfigError(
-            f"the {kind} {name!r} refused its options {options} ({error}): mend the section's options"
-        ) from error
+        raise ConfigError(f"the {kind} {name!r} refused its options ({error}): mend the section's options") from error

@@ -22,6 +22,7 @@ from providers.errors import ConfigError
 from providers.files import write_atomically
 from synth.config import RunConfig
 from synth.facts import Facts
+from synth.models import Models
 from synth.plugins import load_suite
 from synth.tasks.base import TaskSuite
 
@@ -39,6 +40,7 @@ _BINDING = (
     "encoder.name",
     "encoder.options",
     "distiller",
+    *(f"models.{user}.{key}" for user in ("agent", "distiller") for key in ("model", "temperature", "options")),
     "warmup.tries",
     "warmup.passes",
     "explore.waves",
@@ -96,6 +98,11 @@ class Run:
     def encoder(self) -> Encoder:
         """The run's sentence encoder over its cache."""
         return load_encoder(self.config.encoder.name, self.config.encoder.options, self.cache)
+
+    @cached_property
+    def models(self) -> Models:
+        """The run's chat models by purpose, their answers kept in its cache."""
+        return Models(self.config.models, self.cache)
 
     @property
     def database(self) -> Path:

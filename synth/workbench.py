@@ -30,8 +30,8 @@ class Workbench:
         self.run = run
         config = run.config
         self.suite, self.encoder = run.suite, run.encoder
-        self.agent = load_agent(config.agent.name, config.agent.options)
-        self.distiller = load_distiller(config.distiller)
+        self.agent = load_agent(config.agent.name, config.agent.options, run.models)
+        self.distiller = load_distiller(config.distiller, run.models)
         self.skill_runner = SkillRunner()
         self.bank = MemoryBank.open(run.bank, self.encoder)
         self.providers = self._providers_over(self.bank)

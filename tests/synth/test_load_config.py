@@ -39,7 +39,7 @@ def test_overrides_are_yaml_and_the_later_one_wins(path: Path) -> None:
             "train.max_minutes=null",
             "train.learning_rate=1e-4",
             "suite.options.pages.depth=2",
-            "model.model=tiny",
+            "models.router.model=tiny",
         ],
     )
     assert config.suite.warmup == 7
@@ -47,8 +47,9 @@ def test_overrides_are_yaml_and_the_later_one_wins(path: Path) -> None:
     assert config.train.max_minutes is None
     assert config.train.learning_rate == 1e-4
     assert config.suite.options == {"pages": {"depth": 2}}
-    assert config.model is not None
-    assert config.model.model == "tiny"
+    assert config.models.router is not None
+    assert config.models.router.model == "tiny"
+    assert config.models.agent is None
 
 
 def test_values_given_by_name_win_over_overrides(path: Path) -> None:
@@ -133,12 +134,13 @@ def test_the_keys_are_those_of_the_schema() -> None:
     keys = {key.name: key for key in config_keys()}
     for name, field in RunConfig.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            assert {key for key in keys if key.startswith(f"{name}.")} == {
-                f"{name}.{inner}" for inner in field.annotation.model_fields
-            }
+            inner = {key.split(".")[1] for key in keys if key.startswith(f"{name}.")}
+            assert inner == set(field.annotation.model_fields)
     assert keys["name"].default == "required"
     assert keys["suite.warmup"].type == "int, >= 0"
     assert keys["explore.positive"].type == "any | mean | all"
+    assert keys["models.judge"].type == "section or null"
+    assert keys["models.judge.model"].default == "required"
     assert "min_exposures" not in keys
     assert keys["warmup.tries"].doc.startswith("Attempts per warm-up task")
 
@@ -146,8 +148,48 @@ def test_the_keys_are_those_of_the_schema() -> None:
 def test_every_shown_default_can_be_given_back(tmp_path: Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text("name: toy\n", encoding="utf-8")
-    shown = [key for key in config_keys() if key.default != "required" and not key.name.startswith("model.")]
+    shown = [key for key in config_keys() if key.default != "required" and not key.name.startswith("models.")]
     assert load_config(path, [f"{key.name}={key.default}" for key in shown]) == RunConfig(name="toy")
+
+
+def test_a_purpose_takes_from_the_default_endpoint_what_it_leaves_out(tmp_path: Path) -> None:
+    path = tmp_path / "llm.yaml"
+    path.write_text(
+        "name: llm\nmodels:\n  default: {base_url: 'http://127.0.0.1:1/v1/', model: small, retries: 1}\n"
+        "  judge: {model: large, prompt_price: 2}\n  router: null\n",
+        encoding="utf-8",
+    )
+    models = load_config(path).models
+    assert models.agent is not None
+    assert models.judge is not None
+    assert (models.agent.base_url, models.agent.model, models.agent.retries) == ("http://127.0.0.1:1/v1", "small", 1)
+    assert (models.judge.model, models.judge.retries, models.judge.prompt_price) == ("large", 1, 2.0)
+    assert (models.agent.prompt_price, models.router) == (None, None)
+    assert load_config(path, ["models.default.model=other"]).models.agent == models.agent.model_copy(
+        update={"model": "other"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("models.agent.key_env=sk-secret-1", "models.agent.key_env: must be the name of an environment variable"),
+        ("models.agent.base_url=https://u:sk-secret-1@h/v1", "models.agent.base_url: must hold no key, user or query"),
+        ("models.agent.base_url=https://h/v1?key=sk-secret-1", "models.agent.base_url: must hold no key"),
+        ("models.agent.base_url=sk-secret-1", "models.agent.base_url: must start with http:// or https://"),
+        ("models.agent.api_key=sk-secret-1", "models.agent.api_key: there is no such key"),
+        ("models.agent=sk-secret-1", "models.agent: must be a section"),
+        ("models.agnet.model=m", "models.agnet: there is no such key (nearest: models.agent)"),
+    ],
+)
+def test_a_key_in_the_wrong_place_is_refused_and_not_shown(path: Path, override: str, words: str) -> None:
+    message = complaint(path, override)
+    assert words in message
+    assert "sk-secret-1" not in message
+
+
+def test_a_wrong_default_endpoint_is_reported_once(path: Path) -> None:
+    assert complaint(path, "models.default.model=m", "models.default.timeout=soon").count("timeout") == 1
 
 
 @given(

@@ -14,11 +14,13 @@ from toy_world import toy_config
 
 from providers.errors import BankError, ConfigError
 from providers.types import Outcome, Preview, Retrieval, Trajectory
-from synth.config import ExploreConfig, SuiteConfig, TrainConfig
+from synth.config import ExploreConfig, ModelsConfig, SuiteConfig, TrainConfig
 from synth.facts import Episode, EpisodeKey, Facts, OfferFact, Probe, Served
+from synth.models import Models
 from synth.plugins import load_agent, load_suite
 from synth.runs import Run
 
+NO_MODELS = Models(ModelsConfig())
 KEY = EpisodeKey(stage="explore", task_id="t", content_key="c", in_mode="query", repeat=0)
 
 
@@ -158,10 +160,10 @@ def test_unknown_plugins_are_refused_with_what_exists() -> None:
     with pytest.raises(ConfigError, match=r"no task suite 'factbok', did you mean 'factbook'\?"):
         load_suite("factbok", 0, {})
     with pytest.raises(ConfigError, match="case_based"):
-        load_agent("nobody", {})
+        load_agent("nobody", {}, NO_MODELS)
     with pytest.raises(ConfigError, match="cannot be imported"):
-        load_agent("no_such_package.agents:Agent", {})
+        load_agent("no_such_package.agents:Agent", {}, NO_MODELS)
     with pytest.raises(ConfigError, match="has no class Missing"):
-        load_agent("toy_world:Missing", {})
+        load_agent("toy_world:Missing", {}, NO_MODELS)
     with pytest.raises(ConfigError, match="refused its options"):
-        load_agent("toy_world:ToyAgent", {"speed": 3})
+        load_agent("toy_world:ToyAgent", {"speed": 3}, NO_MODELS)
