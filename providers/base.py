@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from providers.types import Effect, Flow, Outcome, Parameter, Preview, Query, Retrieval, StoreReceipt, Trajectory
@@ -86,6 +87,22 @@ class Narrative(Flow):
     digest: str
 
 
+class Script(Flow):
+    """Memp's pair: a script without names of things, and the steps that were taken."""
+
+    script: str
+    steps: str
+
+
+class Experience(Flow):
+    """Agent-KB's four fields: the plan of a solved task and what it taught, for the whole and for its search."""
+
+    plan: str
+    search_plan: str
+    lessons: str
+    search_lessons: str
+
+
 class Distiller(Protocol):
     """Trajectory -> artefact, one method per kind. None (or an empty tuple) means there is nothing to learn;
     a failed model call raises `ModelError`. A provider never knows which distiller it has."""
@@ -99,3 +116,41 @@ class Distiller(Protocol):
     async def skill(self, trajectory: Trajectory, outcome: Outcome) -> Skill | None: ...
 
     async def narrative(self, trajectory: Trajectory, outcome: Outcome) -> Narrative | None: ...
+
+    # Digests (Generative, DILU)
+
+    async def digest(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        """What was asked and the steps taken, at most 150 words; it does not say whether the answer was correct."""
+        ...
+
+    async def importance(self, trajectory: Trajectory, outcome: Outcome) -> int:
+        """How much there is to remember of a run: 1 (routine) to 10."""
+        ...
+
+    async def ratings(self, question: str, notes: Sequence[str]) -> tuple[int, ...]:
+        """How well each note serves the question: 1 (not at all) to 10, in the order of the notes."""
+        ...
+
+    # Scripts (Memp)
+
+    async def script(self, trajectory: Trajectory, outcome: Outcome) -> Script | None: ...
+
+    async def revised_script(self, script: Script, trajectory: Trajectory) -> Script | None:
+        """The script as the failed run that it was shown to teaches; None where the run says nothing against it."""
+        ...
+
+    # Experiences (Agent-KB)
+
+    async def experience(self, trajectory: Trajectory, outcome: Outcome) -> Experience | None: ...
+
+    async def search_text(self, question: str) -> str:
+        """What to look for among the questions of solved tasks."""
+        ...
+
+    async def suggestions(self, question: str, experiences: Sequence[Experience]) -> str:
+        """The student: a plan for the question from the plans of similar tasks, best first. Empty: none fits."""
+        ...
+
+    async def refinement(self, question: str, experiences: Sequence[Experience], suggestions: str) -> str:
+        """The teacher: what those tasks' lessons add to the suggestions. Empty: nothing."""
+        ...

@@ -32,7 +32,7 @@ def literal_steps(trajectory: Trajectory) -> list[str]:
 
 
 def direct_steps(shape: RunShape) -> list[str]:
-    steps = _entrance(shape)
+    steps = entrance(shape)
     for label, title in shape.reads:
         if f'open "{title}"' not in steps:
             steps.append(f'open "{title}"')
@@ -40,7 +40,7 @@ def direct_steps(shape: RunShape) -> list[str]:
     return steps
 
 
-def _entrance(shape: RunShape) -> list[str]:
+def entrance(shape: RunShape) -> list[str]:
     """The search that had to come first: where the question names no page, or where two sites offer the page."""
     first = shape.searches[0] if shape.searches else ""
     subject = subject_of(shape.reads[0][1])

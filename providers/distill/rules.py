@@ -7,8 +7,11 @@ formed, and the signs seen at run time. What stands in the question becomes a bl
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from providers.base import Insight, Narrative, Skill, Workflow
+from providers.base import Experience, Insight, Narrative, Script, Skill, Workflow
+from providers.distill.digests import digest_of, importance_of, rating_of
+from providers.distill.experiences import experience_of, refined, suggested
 from providers.distill.phrases import (
     blanks_of,
     cue_of,
@@ -19,6 +22,7 @@ from providers.distill.phrases import (
     success_lessons,
     with_blanks,
 )
+from providers.distill.scripts import revised, script_of
 from providers.distill.shape import RunShape, read_shape, subject_of
 from providers.types import Outcome, Parameter, Trajectory
 
@@ -71,6 +75,48 @@ class RuleDistiller:
         seen = " It ended at the step limit." if "step limit reached" in trajectory.status else ""
         summary = f"{shape.question} Answered from {shape.title or 'no page'}.{seen}"
         return Narrative(summary=summary, digest=f"Task: {shape.question}\nSteps: " + "; ".join(steps) + ".")
+
+    # Digests
+
+    async def digest(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        """What was asked and the steps that led to the answer; all steps where it was a guess."""
+        return digest_of(trajectory)
+
+    async def importance(self, trajectory: Trajectory, outcome: Outcome) -> int:
+        """1 for a run that went straight to its answer; more for what went wrong or took care."""
+        return importance_of(trajectory, outcome)
+
+    async def ratings(self, question: str, notes: Sequence[str]) -> tuple[int, ...]:
+        """By the share of the question's words that a note has."""
+        return tuple(rating_of(question, note) for note in notes)
+
+    # Scripts
+
+    async def script(self, trajectory: Trajectory, outcome: Outcome) -> Script | None:
+        """The steps with blanks for what stood in the question, and the steps as they were taken."""
+        return script_of(read_shape(trajectory))
+
+    async def revised_script(self, script: Script, trajectory: Trajectory) -> Script | None:
+        """A warning against the value that the failed run took where the script says to take it."""
+        return revised(script, read_shape(trajectory))
+
+    # Experiences
+
+    async def experience(self, trajectory: Trajectory, outcome: Outcome) -> Experience | None:
+        """The steps with blanks, how the right page was reached, and the lessons of a success."""
+        return experience_of(read_shape(trajectory))
+
+    async def search_text(self, question: str) -> str:
+        """The question itself: it was encoded already."""
+        return question
+
+    async def suggestions(self, question: str, experiences: Sequence[Experience]) -> str:
+        """The plans that differ, best first, at most three (as many as the original's student gives)."""
+        return suggested(experiences)
+
+    async def refinement(self, question: str, experiences: Sequence[Experience], suggestions: str) -> str:
+        """The lessons that share most words with the question, at most three (as the original's teacher gives)."""
+        return refined(question, experiences, suggestions)
 
 
 # --- skills ---

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from providers.bank import MemoryBank
-from providers.base import Insight, Narrative, Skill, Workflow
+from providers.base import Experience, Insight, Narrative, Script, Skill, Workflow
 from providers.embedder import Hashing
 from providers.errors import ModelError
 from providers.types import Outcome, Query, Step, Trajectory
@@ -44,12 +44,26 @@ class ScriptedDistiller:
         workflow: Workflow | None = None,
         skill: Skill | None = None,
         narrative: Narrative | None = None,
+        digest: str | None = None,
+        importance: int = 1,
+        ratings: Mapping[str, int] | None = None,
+        script: Script | None = None,
+        revision: Script | None = None,
+        experience: Experience | None = None,
+        search_texts: Mapping[str, str] | None = None,
     ) -> None:
         self.insight_lines = tuple(insights)
         self.condensed = condensed
         self.next_workflow = workflow
         self.next_skill = skill
         self.next_narrative = narrative
+        self.next_digest = digest
+        self.next_importance = importance
+        self.ratings_of = dict(ratings or {})
+        self.next_script = script
+        self.next_revision = revision
+        self.next_experience = experience
+        self.search_texts = dict(search_texts or {})
         self.calls = 0
         self.broken = False
 
@@ -77,6 +91,42 @@ class ScriptedDistiller:
     async def narrative(self, trajectory: Trajectory, outcome: Outcome) -> Narrative | None:
         self._called()
         return self.next_narrative
+
+    async def digest(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        self._called()
+        return self.next_digest
+
+    async def importance(self, trajectory: Trajectory, outcome: Outcome) -> int:
+        self._called()
+        return self.next_importance
+
+    async def ratings(self, question: str, notes: Sequence[str]) -> tuple[int, ...]:
+        self._called()
+        return tuple(self.ratings_of.get(note, 1) for note in notes)
+
+    async def script(self, trajectory: Trajectory, outcome: Outcome) -> Script | None:
+        self._called()
+        return self.next_script
+
+    async def revised_script(self, script: Script, trajectory: Trajectory) -> Script | None:
+        self._called()
+        return self.next_revision
+
+    async def experience(self, trajectory: Trajectory, outcome: Outcome) -> Experience | None:
+        self._called()
+        return self.next_experience
+
+    async def search_text(self, question: str) -> str:
+        self._called()
+        return self.search_texts.get(question, question)
+
+    async def suggestions(self, question: str, experiences: Sequence[Experience]) -> str:
+        self._called()
+        return "Suggested: " + "; ".join(experience.plan for experience in experiences)
+
+    async def refinement(self, question: str, experiences: Sequence[Experience], suggestions: str) -> str:
+        self._called()
+        return f"Refined {suggestions!r} with " + "; ".join(experience.lessons for experience in experiences)
 
 
 class FixedEncoder:
