@@ -103,6 +103,98 @@ class Experience(Flow):
     search_lessons: str
 
 
+# Of the insight family: ExpeL, LightWeight, Mobile-E, EvolveR, Dynamic Cheatsheet, ReasoningBank
+
+
+class Vote(Flow):
+    """One of ExpeL's operations on its list of lessons.
+
+    `lesson` is the position of the known lesson of AGREE, EDIT and REMOVE; `text` is what ADD and EDIT write.
+    """
+
+    operation: Literal["ADD", "AGREE", "EDIT", "REMOVE"]
+    lesson: int | None = None
+    text: str = ""
+    kind: Literal["success", "failure"] = "success"
+
+
+class Strategies(Flow):
+    """LightWeight's sentences from one solved run, at most two of each, of 20 characters or more."""
+
+    strategic: tuple[str, ...] = ()
+    """How to go about such tasks."""
+    operational: tuple[str, ...] = ()
+    """How to use tools and where things stand."""
+
+
+class AdviceItem(Flow):
+    """A sentence of LightWeight's list, with how often it was given and in how many solved tasks."""
+
+    text: str
+    uses: int = 0
+    wins: int = 0
+
+
+class Advice(Flow):
+    """What LightWeight gives for a task: positions of the sentences it rests on, and the advice merged from them."""
+
+    picked: tuple[int, ...]
+    text: str
+
+
+class Shortcut(Flow):
+    """Mobile-E's named sequence of three to six steps, and when it may be used."""
+
+    name: str
+    description: str
+    precondition: str
+    steps: tuple[str, ...]
+
+
+class Principle(Flow):
+    """EvolveR's one sentence with its structure as (subject, relation, object)."""
+
+    description: str
+    kind: Literal["guiding", "cautionary"]
+    triplets: tuple[tuple[str, str, str], ...] = ()
+
+
+class PastRun(Flow):
+    """A finished run as Dynamic Cheatsheet's curator sees it."""
+
+    question: str
+    summary: str
+
+
+class SheetItem(Flow):
+    """One item of a cheatsheet: what it is for, an example, and how many tasks used it."""
+
+    description: str
+    example: str = ""
+    uses: int = 0
+
+
+class SheetEntry(Flow):
+    """One item of a rewritten sheet. What is not written forward is lost."""
+
+    description: str
+    example: str = ""
+    continues: int | None = None
+    """Position of the item that this one continues, perhaps reworded; None where it is new."""
+    source: int | None = None
+    """Position of the past run that a new item comes from."""
+    used: bool = False
+    """Whether the task at hand uses it."""
+
+
+class ReasoningItem(Flow):
+    """ReasoningBank's unit: a title, one sentence of description, one to three of content."""
+
+    title: str
+    description: str
+    content: str
+
+
 class Distiller(Protocol):
     """Trajectory -> artefact, one method per kind. None (or an empty tuple) means there is nothing to learn;
     a failed model call raises `ModelError`. A provider never knows which distiller it has."""
@@ -153,4 +245,41 @@ class Distiller(Protocol):
 
     async def refinement(self, question: str, experiences: Sequence[Experience], suggestions: str) -> str:
         """The teacher: what those tasks' lessons add to the suggestions. Empty: nothing."""
+
+    # Of the insight family
+
+    async def votes(self, trajectory: Trajectory, outcome: Outcome, known: Sequence[Insight]) -> tuple[Vote, ...]:
+        """What the run says about the known lessons, and which it adds; at most four votes, one per known lesson."""
+        ...
+
+    async def strategies(self, trajectory: Trajectory, outcome: Outcome) -> Strategies | None: ...
+
+    async def advise(self, question: str, items: Sequence[AdviceItem], k: int) -> Advice | None:
+        """Choose at most k of the sentences (nearest in meaning first) and merge them; None where none helps."""
+        ...
+
+    async def tips(self, trajectory: Trajectory, outcome: Outcome) -> tuple[str, ...]:
+        """At most five sentences, from any outcome."""
+        ...
+
+    async def shortcut(self, trajectory: Trajectory, outcome: Outcome) -> Shortcut | None: ...
+
+    async def principle(self, trajectory: Trajectory, outcome: Outcome) -> Principle | None: ...
+
+    async def same_principle(self, first: Principle, second: Principle) -> bool:
+        """Whether two principles, near in meaning, say the same."""
+        ...
+
+    async def run_summary(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        """The run in under 400 words, whatever its outcome."""
+        ...
+
+    async def curate(
+        self, question: str, sheet: Sequence[SheetItem], runs: Sequence[PastRun], max_words: int
+    ) -> tuple[SheetEntry, ...]:
+        """The sheet rewritten for a task within `max_words`, what helps most first."""
+        ...
+
+    async def reasoning(self, trajectory: Trajectory, outcome: Outcome) -> tuple[ReasoningItem, ...]:
+        """At most three items, from successes and failures."""
         ...

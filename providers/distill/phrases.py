@@ -121,6 +121,11 @@ def cue_of(shape: RunShape, words: int = 14) -> str:
 
 
 def success_lessons(shape: RunShape) -> list[str]:
+    return [*operational_lessons(shape), *strategic_lessons(shape)]
+
+
+def operational_lessons(shape: RunShape) -> list[str]:
+    """Where the values of such a task stand."""
     if shape.skill:
         return []
     place = f' under "{shape.section}"' if shape.section else ""
@@ -133,6 +138,14 @@ def success_lessons(shape: RunShape) -> list[str]:
         source = next((title for label, title in shape.reads if label == shape.listing), "")
         page = next((t for t in shape.opened if subject_of(t) == source and ": " in t), source)
         lessons.append(f'Names to go through stand in "{shape.listing}" under "{page.partition(": ")[2]}".')
+    return lessons
+
+
+def strategic_lessons(shape: RunShape) -> list[str]:
+    """How to go about such a task."""
+    if shape.skill:
+        return []
+    lessons: list[str] = []
     if shape.listing in shape.opened:
         lessons.append(f'Open a list such as "{shape.listing}" first, then each name on it.')
     if shape.section and shape.kind != "value":
@@ -153,3 +166,12 @@ def failure_lessons(shape: RunShape) -> list[str]:
     if shape.kind != "value" and shape.section:
         lessons.append(f'Do not spend calls on the way: open "{{name}}: {shape.section}" at once.')
     return lessons
+
+
+# --- names ---
+
+
+def identifier(*parts: str) -> str:
+    """A Python name made of the words of `parts`, each once, of at most 80 characters."""
+    words = re.findall(r"[a-z0-9]+", " ".join(parts).lower())
+    return "_".join(dict.fromkeys(words))[:80].strip("_")

@@ -6,20 +6,19 @@ formed, and the signs seen at run time. What stands in the question becomes a bl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from providers.base import Experience, Insight, Narrative, Script, Skill, Workflow
+from providers.base import Experience, Narrative, Script, Skill, Workflow
 from providers.distill.digests import digest_of, importance_of, rating_of
 from providers.distill.experiences import experience_of, refined, suggested
+from providers.distill.insight_rules import InsightRules
 from providers.distill.phrases import (
     blanks_of,
     cue_of,
     direct_steps,
-    failure_lessons,
+    identifier,
     literal_steps,
     loop_steps,
-    success_lessons,
     with_blanks,
 )
 from providers.distill.scripts import revised, script_of
@@ -27,17 +26,8 @@ from providers.distill.shape import RunShape, read_shape, subject_of
 from providers.types import Outcome, Parameter, Trajectory
 
 
-class RuleDistiller:
+class RuleDistiller(InsightRules):
     """The embedded distiller. Every method gives None (or nothing) where the run has nothing to teach."""
-
-    async def insights(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Insight, ...]:
-        """At most four imperative lessons of at most 30 words (MemAgent B.3.4)."""
-        shape = read_shape(trajectory)
-        if not shape.reads or not shape.ending:
-            return ()
-        if outcome.correct is False:
-            return tuple(Insight(text=line, kind="failure") for line in failure_lessons(shape)[:4])
-        return tuple(Insight(text=line, kind="success") for line in success_lessons(shape)[:4])
 
     async def condensed_run(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
         """The run without its detours, with its own names."""
@@ -122,15 +112,10 @@ class RuleDistiller:
 # --- skills ---
 
 
-def _identifier(*parts: str) -> str:
-    words = re.findall(r"[a-z0-9]+", " ".join(parts).lower())
-    return "_".join(dict.fromkeys(words))[:80].strip("_")
-
-
 def _value_skill(shape: RunShape) -> Skill | None:
     if subject_of(shape.title) not in shape.question:
         return None
-    name = _identifier(shape.label)
+    name = identifier(shape.label)
     code = (
         f"def {name}(tools, subject: str) -> str:\n"
         f"    page = tools.open(subject + {': ' + shape.section!r})\n"
@@ -158,7 +143,7 @@ def _extreme_skill(shape: RunShape) -> Skill | None:
     result = "best[1]" if shape.listing else "best[1] + '; ' + best[2]"
     loop = {"section": f": {shape.section}", "label": shape.label, "result": result}
     if not shape.listing:
-        name = _identifier("compare", shape.label)
+        name = identifier("compare", shape.label)
         code = f"def {name}(tools, names: list, direction: str) -> str:\n" + _LOOP.format(names="names", **loop)
         parameters = (Parameter(name="names", type="list"), direction)
         return Skill(
@@ -168,7 +153,7 @@ def _extreme_skill(shape: RunShape) -> Skill | None:
     page = next((t for t in shape.opened if subject_of(t) == source and ": " in t), "")
     if not page:
         return None
-    name = _identifier(shape.label, shape.listing)
+    name = identifier(shape.label, shape.listing)
     code = (
         f"def {name}(tools, subject: str, direction: str) -> str:\n"
         f"    listed = fields(tools.open(subject + {': ' + page.partition(': ')[2]!r})).get({shape.listing!r}, '')\n"
@@ -181,7 +166,7 @@ def _extreme_skill(shape: RunShape) -> Skill | None:
 def _count_skill(shape: RunShape) -> Skill | None:
     if shape.listing not in shape.opened or ": " not in shape.listing:
         return None
-    name = _identifier("count", shape.label)
+    name = identifier("count", shape.label)
     prefix = shape.listing.partition(": ")[0] + ": "
     code = (
         f"def {name}(tools, subject: str, direction: str, threshold: float) -> str:\n"

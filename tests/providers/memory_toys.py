@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from providers.bank import MemoryBank
-from providers.base import Experience, Insight, Narrative, Script, Skill, Workflow
+from providers.base import Experience, Insight, Narrative, Script, Skill, Vote, Workflow
 from providers.embedder import Hashing
 from providers.errors import ModelError
 from providers.types import Outcome, Query, Step, Trajectory
@@ -75,6 +75,10 @@ class ScriptedDistiller:
     async def insights(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Insight, ...]:
         self._called()
         return self.insight_lines
+
+    async def votes(self, trajectory: Trajectory, outcome: Outcome, known: Sequence[Insight]) -> tuple[Vote, ...]:
+        lessons = await self.insights(trajectory, outcome)
+        return tuple(Vote(operation="ADD", text=lesson.text, kind=lesson.kind) for lesson in lessons)
 
     async def condensed_run(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
         self._called()
