@@ -156,8 +156,16 @@ class ExploreConfig(Section):
     """Episodes at a time; the result does not depend on it."""
     episode_seconds: float = Field(default=60.0, gt=0)
     """Wall-clock limit of one episode."""
+    attempts: int = Field(default=3, ge=1)
+    """Tries of an episode whose error may pass: a busy endpoint, a dropped connection."""
+    backoff_seconds: float = Field(default=1.0, ge=0)
+    """Wait before the second try, doubled each time; a server's Retry-After counts where it is longer."""
     fail_on_error: bool | float | int = 0.1
     """True: the first failed episode stops the run; a share below 1, or a count from 1 up."""
+    max_episodes: int | None = Field(default=None, ge=1)
+    """Most episodes of the exploration over all its starts, repeated tries included; it stops there."""
+    max_cost: float | None = Field(default=None, ge=0)
+    """Most US dollars that the exploration's model calls may cost over all its starts; it stops there."""
     positive: Literal["any", "mean", "all"] = "mean"
     """When a provider counts as having solved a task that it ran several times."""
 

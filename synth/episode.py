@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from providers.base import MemoryProvider
-from providers.errors import MemrouteError
+from providers.errors import AgentError
 from providers.types import Outcome, Preview, Query, Retrieval, Task, Trajectory, content_hash
 from router.context import InContext
 from router.decisions import NONE, Arm, EndDecision, InDecision
@@ -117,28 +117,41 @@ def public_outcome(outcome: Outcome) -> Outcome:
 
 
 async def run_episode(bench: Workbench, prepared: Prepared, arm: Arm, key: EpisodeKey, max_steps: int) -> Episode:
-    """Run `arm` on a prepared task within the wall-clock limit; a failure is the episode's status, no exception."""
+    """Run `arm` on a prepared task within the wall-clock limit, its set-up included; a failure is the episode's status,
+    no exception."""
     started = time.monotonic()
     limit = bench.run.config.explore.episode_seconds
     session = _session(bench, prepared, arm)
     try:
         async with asyncio.timeout(limit):
-            await session.begin()
-            trajectory = await bench.agent.run(
-                prepared.task.public(),
-                bench.suite.tools(prepared.task),
-                session,
-                seed=agent_seed(bench.run.config.seed, prepared.task.id, arm.repeat),
-                max_steps=max_steps,
-            )
+            trajectory = await run_agent(bench, prepared.task, session, arm, max_steps)
         trajectory.model_dump_json()  # a lone surrogate cannot be written: it fails here, as this episode's error
         outcome = bench.suite.score(prepared.task, trajectory.answer)
         await session.end(trajectory, outcome)
-    except TimeoutError:
-        return Episode(key=key, status="timeout", error=f"no answer within {limit:g} s", retryable=True, seconds=limit)
+    except TimeoutError as error:
+        reason = str(error) or f"no answer within {limit:g} s"
+        return Episode(key=key, status="timeout", error=reason, retryable=True, seconds=time.monotonic() - started)
     except Exception as error:  # noqa: BLE001  (recorded as the episode's error; an agent may be a stranger's code)
         return _failed(key, error, time.monotonic() - started)
     return _done(key, trajectory, outcome, session, time.monotonic() - started)
+
+
+async def run_agent(bench: Workbench, task: Task, session: MemorySession, arm: Arm, max_steps: int) -> Trajectory:
+    """Begin the session and let the agent run; its code is what `Heartbeat` may interrupt."""
+    await session.begin()
+    trajectory = await bench.agent.run(
+        task.public(),
+        bench.suite.tools(task),
+        session,
+        seed=agent_seed(bench.run.config.seed, task.id, arm.repeat),
+        max_steps=max_steps,
+    )
+    if not isinstance(trajectory, Trajectory):
+        raise AgentError(
+            f"the agent {bench.agent.name!r} ended with {type(trajectory).__name__} instead of a Trajectory: "
+            "let it return Trajectory.make(...)"
+        )
+    return trajectory
 
 
 def _session(bench: Workbench, prepared: Prepared, arm: Arm) -> MemorySession:
@@ -159,7 +172,8 @@ def _failed(key: EpisodeKey, error: Exception, seconds: float) -> Episode:
         key=key,
         status="failed",
         error=f"{type(error).__name__}: {error}",
-        retryable=bool(getattr(error, "retryable", False)) if isinstance(error, MemrouteError) else False,
+        retryable=getattr(error, "retryable", False) is True or isinstance(error, ConnectionError),
+        retry_after=getattr(error, "retry_after", None),
         seconds=seconds,
     )
 

@@ -14,9 +14,10 @@ from router.context import EndContext
 from router.decisions import NONE, Arm, InMode
 from router.session import summarise
 from router.table import RoutingTable
-from synth.arms import ArmRunner, Progress, arms_of, episode_of, tally, units_of
+from synth.arms import arms_of, episode_of, tally, units_of
 from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import EndingFact, Episode, EpisodeKey, Probe
+from synth.runner import ArmRunner, Progress
 from synth.runs import Run
 from synth.tables import build_table, changed_by_in_mode
 from synth.workbench import Workbench
@@ -67,7 +68,7 @@ async def _wave(bench: Workbench, number: int, tasks: Sequence[Task], progress: 
         return
     prepared = await prepare(bench, STAGE, tasks, number)
     arms = [NONE, *bench.providers]
-    runner = ArmRunner(bench, STAGE, config.agent.max_steps, keep_trajectories=True, progress=progress)
+    runner = ArmRunner(bench, STAGE, config.agent.max_steps, keep_trajectories=True, limited=True, progress=progress)
     units = units_of(prepared, arms, config.explore.in_modes, config.explore.repeats)
     episodes = await runner.run(units, f"explore wave {number + 1} of {config.explore.waves}")
     await bench.take_in(label, _Stores(bench, prepared, episodes))
@@ -96,7 +97,10 @@ class _Stores:
         arms = self._finished(one, [NONE, *providers])
         if not arms:
             return
-        arm, episode = self._draw("representative", one.task.id).choice(arms)
+        facts = self._bench.run.facts
+        arm, drawn = self._draw("representative", one.task.id).choice(arms)
+        episode = facts.episode(drawn.key)
+        assert episode is not None
         assert episode.trajectory is not None
         context = EndContext(
             task_id=one.task.id,
@@ -105,7 +109,6 @@ class _Stores:
             outcome=Outcome(correct=episode.outcome.correct, source=episode.outcome.source),
             cards=tuple(provider.card for provider in providers.values()),
         )
-        facts = self._bench.run.facts
         facts.add_ending(STAGE, one.task.id, EndingFact(provider=arm.provider, context=context))
         await keep(providers, facts, STAGE, one.task.id, episode.trajectory, episode.outcome)
 

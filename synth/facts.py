@@ -76,6 +76,8 @@ class Episode(Flow):
     attempt: int = 0
     error: str = ""
     retryable: bool = False
+    retry_after: float | None = None
+    """Seconds that a server asked to wait before another try."""
     outcome: Outcome = Outcome(correct=None)
     trajectory: Trajectory | None = None
     in_records: tuple[InRecord, ...] = ()
@@ -86,6 +88,21 @@ class Episode(Flow):
     begin_chars: int = 0
     in_injections: int = 0
     seconds: float = 0.0
+    tokens: int = 0
+    """Of model calls between the episode written before it and this one: sums are exact, single values mix episodes
+    that ran at the same time."""
+    cost: float | None = 0.0
+    """US dollars, counted as `tokens` are; None where a price is unknown."""
+
+
+class Spent(Flow):
+    """What a stage's episodes took over all starts of it, repeated tries included."""
+
+    episodes: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    cost: float | None = 0.0
+    """US dollars; None where a price is unknown."""
 
 
 class Served(Flow):
@@ -144,6 +161,14 @@ class _Body(Flow):
 
 def _pack(model: Flow) -> bytes:
     return zlib.compress(model.model_dump_json().encode("utf-8", "surrogatepass"), 1)
+
+
+def _episode(head: str, body: bytes | None) -> Episode:
+    episode = Episode.model_validate_json(head)
+    if body is None:
+        return episode
+    rest = _Body.model_validate_json(zlib.decompress(body))
+    return episode.model_copy(update={"trajectory": rest.trajectory, "in_records": rest.in_records})
 
 
 class Facts:
@@ -316,12 +341,31 @@ class Facts:
             one = f"SELECT {columns} FROM episodes WHERE stage = ? AND task_id = ? {order}"
             rows = [row for task_id in task_ids for row in self._rows(one, stage, task_id)]
         for head, body in rows:
-            episode = Episode.model_validate_json(head)
-            if body is not None:
-                rest = _Body.model_validate_json(zlib.decompress(body))
-                episode = episode.model_copy(update={"trajectory": rest.trajectory, "in_records": rest.in_records})
+            episode = _episode(head, body)
             found[episode.key] = episode
         return found
+
+    def episode(self, key: EpisodeKey) -> Episode | None:
+        """The latest attempt of one episode, with its trajectory."""
+        rows = self._rows(
+            "SELECT head, body FROM episodes WHERE stage = ? AND task_id = ? AND content_key = ? AND in_mode = ?"
+            " AND repeat = ? ORDER BY attempt DESC LIMIT 1",
+            key.stage,
+            key.task_id,
+            key.content_key,
+            key.in_mode,
+            key.repeat,
+        )
+        return _episode(*rows[0]) if rows else None
+
+    def spent(self, stage: str) -> Spent:
+        """What the episodes of a stage took so far."""
+        count, seconds, tokens, cost, unknown = self._rows(
+            "SELECT COUNT(*), TOTAL(head ->> '$.seconds'), TOTAL(head ->> '$.tokens'), TOTAL(head ->> '$.cost'),"
+            " TOTAL(json_type(head, '$.cost') = 'null') FROM episodes WHERE stage = ?",
+            stage,
+        )[0]
+        return Spent(episodes=count, seconds=seconds, tokens=int(tokens), cost=None if unknown else cost)
 
     def add_ending(self, stage: str, task_id: str, ending: EndingFact) -> None:
         self._write(

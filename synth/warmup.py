@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from providers.base import MemoryProvider
 from providers.types import Split, Task, content_hash
 from router.decisions import NONE
-from synth.arms import ArmRunner, Unit
+from synth.arms import Unit
 from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import Episode
+from synth.runner import ArmRunner
 from synth.runs import Run
 from synth.workbench import Workbench
 
@@ -89,9 +90,9 @@ async def _batch(
         stage = f"warmup/{number}/{attempt}"
         runner = ArmRunner(bench, stage, bench.run.config.agent.warmup_max_steps, keep_trajectories=True)
         episodes = await runner.run(units, f"warm-up pass {number + 1}, tasks {start + 1} to {start + len(prepared)}")
-        for episode in episodes.values():
-            if episode.trajectory is not None:
-                chosen[episode.key.task_id] = episode
+        for key, episode in episodes.items():
+            if episode.status == "done":
+                chosen[key.task_id] = bench.run.facts.episode(key) or episode
     return chosen
 
 

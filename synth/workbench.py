@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,9 +10,10 @@ from typing import Self
 
 from providers.bank import MemoryBank
 from providers.base import MemoryProvider
+from providers.errors import SuiteError
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
-from providers.types import Record, Split, Task
+from providers.types import Record, Split, Task, content_hash
 from synth.plugins import load_agent, load_distiller
 from synth.runs import Run
 
@@ -49,8 +50,35 @@ class Workbench:
         await self.suite.__aexit__(kind, error, trace)
 
     def tasks(self, split: Split) -> list[Task]:
-        """The run's tasks of a split: as many as the config says, in the suite's order."""
-        return self.suite.tasks(split, getattr(self.run.config.suite, split.value))
+        """The run's tasks of a split: as many as the config says, in the suite's order.
+
+        Raises:
+            SuiteError: an id is used twice, or tasks that this run already worked on are others now.
+        """
+        tasks = self.suite.tasks(split, getattr(self.run.config.suite, split.value))
+        seen: set[str] = set()
+        for task in tasks:
+            if task.id in seen:
+                raise SuiteError(
+                    f"the suite {self.suite.name!r} uses the task id {task.id!r} twice in {split.value}: "
+                    "give every task an id of its own"
+                )
+            seen.add(task.id)
+        if split in (Split.WARMUP, Split.EXPLORE):
+            self._check_same(split, tasks)
+        return tasks
+
+    def _check_same(self, split: Split, tasks: Sequence[Task]) -> None:
+        """Warm-up and exploration continue by task id, so an id must still stand for what it stood for."""
+        mark, now = f"tasks/{split.value}", content_hash([_identity(task) for task in tasks])
+        before = self.run.facts.mark(mark)
+        if before is None:
+            self.run.facts.set_mark(mark, now)
+        elif before != now:
+            raise SuiteError(
+                f"the {split.value} tasks of the suite {self.suite.name!r} are not those that this run was made with, "
+                f"though its settings are: give the run another name (--name), or remove the folder {self.run.root}"
+            )
 
     def has_taken_in(self, label: str) -> bool:
         """Whether the bank file contains the batch `label`."""
@@ -86,6 +114,12 @@ class Workbench:
             card.name: load_provider(name, bank.space(card.name), self.distiller)
             for name, card in zip(names, provider_cards(names), strict=True)
         }
+
+
+def _identity(task: Task) -> list[object]:
+    """What a task is, as far as it can be written down the same way twice."""
+    gold = task.gold if isinstance(task.gold, str | int | float | list | None) else None
+    return [task.id, task.question, task.family, task.attachments, gold]
 
 
 def _remove(database: Path) -> None:
