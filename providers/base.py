@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
+from pydantic import Field
+
 from providers.types import Effect, Flow, Outcome, Parameter, Preview, Query, Retrieval, StoreReceipt, Trajectory
 
 Gate = Literal["all", "success"]
@@ -21,8 +23,9 @@ class ProviderCard(Flow):
     retrieves: str
     gate: Gate
     top_k: int
-    relevance_floor: float | None = None
-    """Least score to inject (ours; None as in the paper)."""
+    relevance_floor: float | None = Field(default=None, ge=-1, le=1)
+    """Least cosine between the query and an item's indexed text for the item to be shown (ours; None as in the
+    paper: the best match is shown however little it fits)."""
 
     def accepts(self, outcome: Outcome) -> bool:
         """Whether the gate is open for `outcome`: an unscored outcome leaves a success-only gate closed."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from providers.base import Distiller, MemoryProvider, ProviderCard
 from providers.errors import ConfigError
+from providers.long_term.base import SpaceProvider
 from providers.space import Space
 
 GROUP = "memroute.providers"
@@ -45,14 +46,24 @@ def provider_paths() -> dict[str, str]:
     return BUILT_IN | {point.name: point.value for point in entry_points(group=GROUP)}
 
 
-def load_provider(name: str, space: Space, distiller: Distiller) -> MemoryProvider:
+def load_provider(
+    name: str, space: Space, distiller: Distiller, relevance_floor: float | None = None
+) -> MemoryProvider:
     """Construct the provider of that name, or of a path `package.module:Class`, over `space`.
 
+    `relevance_floor` stands in for the card's own, for providers built on `SpaceProvider`.
     Raises ProviderNotFound, ProviderImportFailed or NotAProvider (all ConfigErrors).
     """
-    provider = provider_class(name)(space, distiller)
+    provider: object = provider_class(name)(space, distiller)
     if not isinstance(provider, MemoryProvider):
         raise NotAProvider(f"{name!r} is not a memory provider: it lacks the property `card`.")
+    if relevance_floor is not None:
+        if not isinstance(provider, SpaceProvider):
+            raise ConfigError(
+                f"A relevance floor is set for {name!r}, which is not built on SpaceProvider and has none: "
+                "take it out of `relevance_floors`."
+            )
+        provider.set_relevance_floor(relevance_floor)
     return provider
 
 

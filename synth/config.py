@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -261,6 +261,9 @@ class RunConfig(Section):
     agent: AgentConfig = AgentConfig()
     providers: tuple[str, ...] = ("expel", "awm", "skillweaver", "voyager", "insight_graph")
     """Memory providers by name or dotted path, in the order in which candidates are shown."""
+    relevance_floors: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(default_factory=dict)
+    """Least cosine between the query and an item's indexed text for a provider, by its name here, to show the item;
+    a provider that is not named shows its best match however little it fits, as in the papers."""
     encoder: EncoderConfig = EncoderConfig()
     distiller: Literal["rules"] = "rules"
     """Who turns finished runs into memories; `rules` needs no model."""
@@ -271,3 +274,11 @@ class RunConfig(Section):
     dataset: DatasetConfig = DatasetConfig()
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    @field_validator("relevance_floors")
+    @classmethod
+    def _floors_are_for_providers_here(cls, floors: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        providers: tuple[str, ...] | None = info.data.get("providers")
+        if providers is not None and not floors.keys() <= set(providers):
+            raise ValueError(f"must name providers of this config ({', '.join(providers)})")
+        return floors

@@ -109,9 +109,9 @@ class Workbench:
         return {name: len(self.bank.space(name).records()) for name in self.providers}
 
     def _providers_over(self, bank: MemoryBank) -> dict[str, MemoryProvider]:
-        names = self.run.config.providers
+        names, floors = self.run.config.providers, self.run.config.relevance_floors
         return {
-            card.name: load_provider(name, bank.space(card.name), self.distiller)
+            card.name: load_provider(name, bank.space(card.name), self.distiller, floors.get(name))
             for name, card in zip(names, provider_cards(names), strict=True)
         }
 

@@ -60,4 +60,4 @@ class Awm(SpaceProvider[Workflow]):
 
     def _nearest(self, query: Query) -> Record | None:
         hits = self.space.search_dense(query.embedding, self.card.top_k, kind="workflow")
-        return hits[0][0] if hits else None
+        return next(iter(self.fitting(query, (record for record, _ in hits))), None)

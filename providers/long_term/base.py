@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -31,25 +31,31 @@ class SpaceProvider(ABC, Generic[Artefact]):
     def __init__(self, space: Space, distiller: Distiller) -> None:
         self.space = space
         self.distiller = distiller
+        self._card = self.CARD
 
     @property
     def card(self) -> ProviderCard:
-        return self.CARD
+        return self._card
+
+    def set_relevance_floor(self, floor: float | None) -> None:
+        """Show only items whose indexed text has at least this cosine to the query; None shows whatever is best."""
+        self._card = ProviderCard.model_validate(self.CARD.model_dump() | {"relevance_floor": floor})
 
     def probe(self, query: Query) -> Preview:
         """The first 200 characters of the item that `retrieve` would put first."""
         self._check(query)
         with self.space.snapshot():
             first = self.lead(query)
-        if first is None:
-            return Preview(provider=self.card.name)
-        text, record_id = first
+            if first is None:
+                return Preview(provider=self.card.name)
+            text, record_id = first
+            self._hold_floor(query, [record_id])
         return Preview(provider=self.card.name, text=text[:PREVIEW_CHARACTERS], item_id=record_id)
 
     async def retrieve(self, query: Query) -> Retrieval:
-        """What to inject; nothing changes in the bank."""
+        """What to inject; nothing changes in the bank. Raises ModelError where the distiller is asked and fails."""
         self._check(query)
-        return await asyncio.to_thread(self._retrieve, query)
+        return await self.refine(query, await asyncio.to_thread(self._retrieve, query))
 
     async def store(self, trajectory: Trajectory, outcome: Outcome) -> StoreReceipt:
         """Keep what this provider keeps of a run, once: the same trajectory gets the receipt it got before.
@@ -88,7 +94,7 @@ class SpaceProvider(ABC, Generic[Artefact]):
 
     @abstractmethod
     def find(self, query: Query) -> Retrieval:
-        """The retrieval, read within one snapshot."""
+        """What the space has for the query, read within one snapshot."""
 
     @abstractmethod
     async def distil(self, trajectory: Trajectory, outcome: Outcome) -> Artefact | None:
@@ -97,6 +103,20 @@ class SpaceProvider(ABC, Generic[Artefact]):
     @abstractmethod
     def draft(self, trajectory: Trajectory, artefact: Artefact) -> list[Record]:
         """The records that the artefact would become in an empty space."""
+
+    async def refine(self, query: Query, found: Retrieval) -> Retrieval:
+        """What the distiller makes of what was found; a provider that asks nobody injects it as it is."""
+        return found
+
+    def fitting(self, query: Query, records: Iterable[Record]) -> list[Record]:
+        """Those of the records that reach the relevance floor; a record without indexed text cannot be judged."""
+        records = list(records)
+        floor = self.card.relevance_floor
+        if floor is None or not records:
+            return records
+        vectors = self.space.vectors([record.id for record in records])
+        cosines = np.einsum("ij,j->i", vectors, query.embedding)
+        return [record for record, cosine in zip(records, cosines, strict=True) if not record.text or cosine >= floor]
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         """Write the drafts, inside a transaction; the ids of the records that now hold them."""
@@ -109,7 +129,9 @@ class SpaceProvider(ABC, Generic[Artefact]):
 
     def _retrieve(self, query: Query) -> Retrieval:
         with self.space.snapshot():
-            return self.find(query)
+            found = self.find(query)
+            self._hold_floor(query, found.item_ids)
+        return found
 
     def _store(self, trajectory: Trajectory, artefact: Artefact) -> StoreReceipt:
         drafts = self.draft(trajectory, artefact)
@@ -130,6 +152,17 @@ class SpaceProvider(ABC, Generic[Artefact]):
         return StoreReceipt.model_validate(
             {"provider": self.card.name, "status": status, "reason": reason, "record_ids": record_ids}
         )
+
+    def _hold_floor(self, query: Query, item_ids: Sequence[str]) -> None:
+        """No provider shows what its floor keeps out, whatever it is that it searches by."""
+        if self.card.relevance_floor is None:
+            return
+        shown = [self.space.existing(item) for item in item_ids]
+        if len(self.fitting(query, shown)) < len(shown):
+            raise ProviderError(
+                f"{self.card.name!r} would show an item below its relevance floor of {self.card.relevance_floor:g}: "
+                "its search must pass what it found through `fitting`."
+            )
 
     def _check(self, query: Query) -> None:
         if query.namespace != self.space.namespace:

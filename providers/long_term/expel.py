@@ -121,7 +121,7 @@ class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
     def _insights(self, query: Query) -> list[Record]:
         hits = self.space.search_tfidf(query.text, kind="insight")
         hits.sort(key=lambda hit: (-hit[1], -hit[0].payload["count"], hit[0].id))
-        return [record for record, _ in hits[: self.card.top_k]]
+        return self.fitting(query, (record for record, _ in hits[: self.card.top_k]))
 
     def _runs(self, query: Query) -> list[Record]:
         """Each list is fetched at twice k and merged, as in the port that the paper used."""
@@ -138,7 +138,7 @@ class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
             for record_id, cosine in meaning.items()
         }
         best = sorted(blended, key=lambda record_id: (-blended[record_id], record_id))[: self.card.top_k]
-        return [record for record_id in best if (record := self.space.get(record_id)) is not None]
+        return self.fitting(query, (self.space.existing(record_id) for record_id in best))
 
     def _same_lesson(self, draft: Record) -> Record | None:
         """The lesson with the same index terms, or one whose terms stand in the new one's in a row; same kind only."""

@@ -103,7 +103,9 @@ class InsightGraph(SpaceProvider[tuple[Insight, ...]]):
         graph = self._graph()
         words = self.space.lexical_scores(query.text, kind="node")
         hits = [hit for hit in graph.spread(words, query.embedding) if hit.score >= LEAST_SCORE]
-        return hits[: self.card.top_k]
+        hits = hits[: self.card.top_k]
+        fitting = {record.id for record in self.fitting(query, (self.space.existing(hit.node) for hit in hits))}
+        return [hit for hit in hits if hit.node in fitting]
 
     def _graph(self) -> Graph:
         generation = self.space.generation

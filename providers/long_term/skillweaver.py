@@ -129,7 +129,7 @@ class SkillWeaver(SpaceProvider[Skill]):
             for record_id, weight in weights.get(term, ()):
                 scores[record_id] += weight
         best = sorted(scores, key=lambda record_id: (-scores[record_id], record_id))
-        return [self.space.existing(record_id) for record_id in best[: self.card.top_k]]
+        return self.fitting(query, (self.space.existing(record_id) for record_id in best[: self.card.top_k]))
 
     def _weights(self) -> dict[str, list[tuple[str, float]]]:
         """Term -> what it adds to the score of each offered version, cached until the space changes."""

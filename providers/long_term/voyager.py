@@ -47,4 +47,4 @@ class Voyager(SpaceProvider[tuple[Narrative, bool | None]]):
 
     def _nearest(self, query: Query) -> Record | None:
         hits = self.space.search_dense(query.embedding, self.card.top_k, kind="narrative")
-        return hits[0][0] if hits else None
+        return next(iter(self.fitting(query, (record for record, _ in hits))), None)

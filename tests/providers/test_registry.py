@@ -38,12 +38,12 @@ def test_cards_come_in_the_order_asked_for_and_bear_their_names() -> None:
 
 
 def test_card_words_fit_a_compact_prompt() -> None:
-    for card in provider_cards(FIVE):
+    for card in provider_cards(tuple(BUILT_IN)):
         assert 0 < len(card.stores) <= 90
         assert 0 < len(card.retrieves) <= 90
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", tuple(BUILT_IN))
 def test_each_name_loads_a_provider(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank:
         provider = load_provider(name, bank.space(name), ScriptedDistiller())
@@ -63,18 +63,20 @@ def test_an_installed_package_can_add_a_provider(monkeypatch: pytest.MonkeyPatch
     provider_paths.cache_clear()
     try:
         assert provider_class("outside") is Voyager
-        assert set(provider_paths()) == {*FIVE, "outside"}
+        assert set(provider_paths()) == {*BUILT_IN, "outside"}
     finally:
         provider_paths.cache_clear()
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest_and_the_list() -> None:
-    with pytest.raises(ProviderNotFound, match=r"no provider 'insightgraph'.*awm, expel.*did you mean 'insight_graph'"):
+    with pytest.raises(
+        ProviderNotFound, match=r"no provider 'insightgraph'.*awm, .*expel.*did you mean 'insight_graph'"
+    ):
         provider_class("insightgraph")
 
 
 def test_a_name_like_no_other_is_answered_with_the_list() -> None:
-    with pytest.raises(ProviderNotFound, match=r"There are awm.*or give a path"):
+    with pytest.raises(ProviderNotFound, match=r"There are .*awm.*or give a path"):
         provider_class("zzz")
 
 

@@ -52,6 +52,13 @@ def test_overrides_are_yaml_and_the_later_one_wins(path: Path) -> None:
     assert config.models.agent is None
 
 
+def test_relevance_floors_are_off_by_default_and_named_by_provider(path: Path) -> None:
+    assert load_config(path).relevance_floors == {}
+    assert load_config(path, ["relevance_floors.awm=0.3"]).relevance_floors == {"awm": 0.3}
+    assert "relevance_floors: input should be less than or equal to 1" in complaint(path, "relevance_floors.awm=1.5")
+    assert "must name providers of this config (expel, awm" in complaint(path, "relevance_floors.awn=0.3")
+
+
 def test_values_given_by_name_win_over_overrides(path: Path) -> None:
     config = load_config(path, ["seed=3", "name=other"], seed=4, name="mine", runs_dir=Path("elsewhere"))
     assert (config.seed, config.name, config.runs_dir) == (4, "mine", Path("elsewhere"))

@@ -1,4 +1,4 @@
-"""What holds for each of the five providers alike."""
+"""What holds for every built-in provider alike."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from memory_toys import CORRECT, UNKNOWN, WRONG, ScriptedDistiller, open_bank, q
 
 from providers.bank import MemoryBank
 from providers.base import Insight, MemoryProvider, Narrative, Skill, Workflow
-from providers.registry import load_provider
+from providers.errors import ProviderError
+from providers.long_term.voyager import Voyager
+from providers.registry import BUILT_IN, load_provider
 from providers.space import LIVE
-from providers.types import Outcome, Parameter, Trajectory
+from providers.types import Outcome, Parameter, Query, Trajectory
 
-FIVE = ("expel", "awm", "skillweaver", "voyager", "insight_graph")
+PROVIDERS = tuple(BUILT_IN)
 TOPICS = ("coal", "railway", "river", "border", "income", "coast")
 
 
@@ -58,7 +60,7 @@ async def filled(bank: MemoryBank, name: str, order: Sequence[tuple[Trajectory, 
     return provider
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_what_is_stored_is_retrieved_and_the_preview_is_its_start(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank:
         provider = await filled(bank, name)
@@ -72,7 +74,7 @@ async def test_what_is_stored_is_retrieved_and_the_preview_is_its_start(name: st
         assert all(bank.space(name).get(item) is not None for item in retrieval.item_ids)
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_an_empty_bank_gives_an_empty_preview_and_retrieval(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank:
         provider = load_provider(name, bank.space(name), TopicDistiller())
@@ -80,7 +82,7 @@ async def test_an_empty_bank_gives_an_empty_preview_and_retrieval(name: str, tmp
         assert (await provider.retrieve(query_of("coal"))).empty
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_probing_and_retrieving_write_nothing(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank:
         provider = await filled(bank, name)
@@ -91,7 +93,7 @@ async def test_probing_and_retrieving_write_nothing(name: str, tmp_path: Path) -
         assert list(bank.committed.iterdump()) == before
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_offering_everything_again_changes_no_record(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank:
         await filled(bank, name)
@@ -100,7 +102,7 @@ async def test_offering_everything_again_changes_no_record(name: str, tmp_path: 
         assert bank.space(name).records() == before
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_the_same_stream_gives_the_same_bank_and_retrievals(name: str, tmp_path: Path) -> None:
     results = []
     for file in ("one.sqlite", "two.sqlite"):
@@ -112,7 +114,7 @@ async def test_the_same_stream_gives_the_same_bank_and_retrievals(name: str, tmp
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_stores_at_once_from_two_instances_lose_nothing(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank, open_bank(tmp_path) as other_bank:
         instances = [load_provider(name, each.space(name), TopicDistiller()) for each in (bank, other_bank)]
@@ -127,7 +129,7 @@ async def test_stores_at_once_from_two_instances_lose_nothing(name: str, tmp_pat
         assert stored
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_decorated_question_finds_what_the_bare_one_stored(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank:
         provider = await filled(bank, name)
@@ -135,7 +137,7 @@ async def test_a_decorated_question_finds_what_the_bare_one_stored(name: str, tm
         assert "railway" in (await provider.retrieve(query)).text
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_use_never_shows_in_the_text(name: str, tmp_path: Path) -> None:
     with open_bank(tmp_path) as bank:
         provider = await filled(bank, name)
@@ -146,10 +148,42 @@ async def test_use_never_shows_in_the_text(name: str, tmp_path: Path) -> None:
         assert not any(character.isdigit() for character in first.text)
 
 
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_relevance_floor_keeps_out_what_does_not_fit(name: str, tmp_path: Path) -> None:
+    query = query_of("coal length")
+    with open_bank(tmp_path) as bank:
+        provider = await filled(bank, name)
+        shown = (await provider.retrieve(query)).item_ids
+        cosines = dict(zip(shown, bank.space(name).vectors(shown) @ query.embedding, strict=True))
+        for floor in (float(max(cosines.values())), 1.0):
+            strict = load_provider(name, bank.space(name), TopicDistiller(), floor)
+            assert strict.card.relevance_floor == floor
+            kept = await strict.retrieve(query)
+            assert set(kept.item_ids) <= {item for item in shown if cosines[item] >= floor}
+            assert (strict.probe(query).item_id in kept.item_ids) == bool(kept.text)
+        assert kept.empty
+        assert strict.probe(query).text == ""
+
+
+async def test_a_provider_that_forgets_its_floor_is_stopped(tmp_path: Path) -> None:
+    class Forgetful(Voyager):
+        def lead(self, query: Query) -> tuple[str, str] | None:
+            record = self.space.records("narrative")[0]
+            return record.payload["digest"], record.id
+
+    with open_bank(tmp_path) as bank:
+        provider = Forgetful(bank.space("voyager"), TopicDistiller())
+        await provider.store(*runs()[0])
+        assert provider.probe(query_of("nothing of the kind")).text
+        provider.set_relevance_floor(0.9)
+        with pytest.raises(ProviderError, match=r"'voyager' would show an item below its relevance floor of 0\.9"):
+            provider.probe(query_of("nothing of the kind"))
+
+
 def test_importing_the_memories_loads_nothing_heavy() -> None:
     script = (
         "import sys, providers.bank, providers.registry as r\n"
-        f"[r.provider_class(name) for name in {FIVE!r}]\n"
+        f"[r.provider_class(name) for name in {PROVIDERS!r}]\n"
         "print([m for m in ('torch', 'faiss', 'sklearn', 'transformers', 'sentence_transformers') if m in sys.modules])"
     )
     result = subprocess.run(
