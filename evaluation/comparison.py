@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evaluation import metrics
-from evaluation.metrics import Columns, Outcomes, mean_or_none, taken
+from evaluation.metrics import Alone, Columns, Outcomes, mean_or_none, taken
 from evaluation.result import (
     ROUTERS,
     Comparison,
@@ -17,6 +17,7 @@ from evaluation.result import (
     FamilyCell,
     Kind,
     PolicyResult,
+    PoolOracle,
     ShuffledArm,
 )
 from evaluation.statistics import Bootstrap, Estimate, Values, benjamini_hochberg, entropy_bits, holm, sign_flip_p
@@ -26,6 +27,7 @@ from router.decisions import NONE
 from router.table import RoutingTable
 
 ORACLE, ORACLE_CROSSFIT = "oracle", "oracle_crossfit"
+IN_ONLY = "in_only"
 COLLAPSE = 0.9
 """A policy that sends more than this share of tasks to one arm is warned about."""
 
@@ -52,6 +54,8 @@ class Material:
     resamples: int
     repeats: int
     shuffled: RoutingTable | None = None
+    alone: RoutingTable | None = None
+    chars_per_token: float | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     in_mode_changes: float | None = None
     recommended_on_dev: str | None = None
@@ -66,7 +70,7 @@ def kind_of(policy: str, providers: Sequence[str]) -> Kind:
         return "router"
     if policy in providers:
         return "single"
-    return "baseline" if policy in (NONE, "random") else "simple"
+    return "baseline" if policy in (NONE, IN_ONLY, "random") else "simple"
 
 
 class _Judge:
@@ -83,6 +87,7 @@ class _Judge:
         self.oracle = Choice((columns,), taken(self.outcomes.correct, columns))
         crossed = metrics.cross_fit(self.outcomes)
         self.crossfit = Choice(crossed.columns, crossed.values) if crossed else None
+        self.alone = Alone.of(material.alone, self.outcomes.task_ids) if material.alone else None
         self.choices = {name: self._choice(name, made) for name, made in material.decisions.items()}
         self.choices[ORACLE] = self.oracle
         if self.crossfit:
@@ -108,6 +113,7 @@ class _Judge:
         delta = self.bootstrap.difference(choice.values, self.best)
         accuracy, ci_low, ci_high = _spread(estimate)
         difference, delta_low, delta_high = _spread(delta)
+        injected = mean_or_none(metrics.average([taken(outcomes.injected, c) for c in choice.columns]))
         shares = self.shares(choice)
         families = np.array(outcomes.families)
         crossfit = self.crossfit.values if self.crossfit else np.full_like(self.none, np.nan)
@@ -118,16 +124,20 @@ class _Judge:
             ci_high=ci_high,
             n=estimate.n if estimate else 0,
             unscored=len(outcomes.task_ids) - (estimate.n if estimate else 0),
+            unscored_share=_unscored_share(choice.values),
+            accuracy_by_repeat=self._by_repeat(name, choice),
             delta_vs_best_single=difference,
             delta_ci_low=delta_low,
             delta_ci_high=delta_high,
             delta_n=delta.n if delta else 0,
             regret=mean_or_none(self.oracle.values - choice.values),
+            regretted=self._regretted(choice),
             headroom_captured=metrics.covered(choice.values, self.none, crossfit),
             headroom_captured_plain=metrics.covered(choice.values, self.none, self.oracle.values),
             headroom_over_best=metrics.covered(choice.values, self.best, crossfit),
             steps=mean_or_none(metrics.average([taken(outcomes.steps, c) for c in choice.columns])),
-            injected_chars=mean_or_none(metrics.average([taken(outcomes.injected, c) for c in choice.columns])),
+            injected_chars=injected,
+            injected_tokens=self.tokens(injected),
             shares=shares,
             shares_by_family={
                 family: self.shares(choice, families == family) for family in metrics.family_names(outcomes)
@@ -138,15 +148,66 @@ class _Judge:
             seeds=1 if name == ORACLE_CROSSFIT else len(choice.columns),
         )
 
+    def working(self, alone: Alone) -> PolicyResult:
+        """Working memory alone: not an arm of the table, so the oracle does not choose it and it has no regret."""
+        values, families = alone.working, metrics.family_names(self.outcomes)
+        estimate, delta = self.bootstrap.estimate(values), self.bootstrap.difference(values, self.best)
+        accuracy, ci_low, ci_high = _spread(estimate)
+        difference, delta_low, delta_high = _spread(delta)
+        injected = mean_or_none(alone.injected)
+        nothing = {arm: float(arm == NONE) for arm in self.outcomes.arms}
+        return PolicyResult(
+            kind="baseline",
+            accuracy=accuracy,
+            ci_low=ci_low,
+            ci_high=ci_high,
+            n=estimate.n if estimate else 0,
+            unscored=int(np.isnan(values).sum()),
+            unscored_share=_unscored_share(values),
+            accuracy_by_repeat=tuple(mean_or_none(part) for part in alone.by_repeat),
+            delta_vs_best_single=difference,
+            delta_ci_low=delta_low,
+            delta_ci_high=delta_high,
+            delta_n=delta.n if delta else 0,
+            regret=None,
+            steps=mean_or_none(alone.steps),
+            injected_chars=injected,
+            injected_tokens=self.tokens(injected),
+            shares=nothing,
+            shares_by_family=dict.fromkeys(families, nothing),
+            entropy=0.0,
+            by_family=metrics.by_family(self.outcomes, values),
+        )
+
+    def tokens(self, chars: float | None) -> float | None:
+        """Characters as tokens of the router's tokenizer, at its mean rate on the retrieved texts."""
+        rate = self.material.chars_per_token
+        return None if chars is None or rate is None else chars / rate
+
+    def _by_repeat(self, name: str, choice: Choice) -> tuple[float | None, ...]:
+        if name == ORACLE_CROSSFIT:
+            return ()  # its columns are chosen on one half of the repeats each
+        draws = [matrix for _, matrix in sorted(self.outcomes.by_repeat.items())]
+        return tuple(mean_or_none(metrics.average([taken(draw, c) for c in choice.columns])) for draw in draws)
+
+    def _regretted(self, choice: Choice) -> float | None:
+        """Over all policy seeds and the tasks whose own arm is scored."""
+        values = np.concatenate([taken(self.outcomes.correct, columns) for columns in choice.columns])
+        best = np.tile(self.oracle.values, len(choice.columns))
+        scored = ~np.isnan(values)
+        return float((best[scored] > values[scored]).mean()) if scored.any() else None
+
 
 def compare(material: Material) -> Evaluation:
     """All figures of one split."""
     judge = _Judge(material)
     outcomes = judge.outcomes
     policies = _with_holm(judge, {name: judge.result(name) for name in judge.choices})
+    if judge.alone is not None and NONE in policies:
+        policies = _after_none(policies, judge.working(judge.alone))
     routers = {name: policies[name] for name in ROUTERS if name in policies}
     hindsight = metrics.best_provider(outcomes)
-    luck = metrics.best_of_k_none(outcomes)
+    luck = _luck(judge)
     split = material.table.split
     recommended = _best(routers) if split == "dev" else material.recommended_on_dev
     family_cells = _family_cells(judge)
@@ -169,6 +230,8 @@ def compare(material: Material) -> Evaluation:
         best_single_hindsight_accuracy=mean_or_none(outcomes.arm(hindsight)) if hindsight else None,
         oracle=mean_or_none(judge.oracle.values),
         oracle_crossfit=mean_or_none(judge.crossfit.values) if judge.crossfit else None,
+        oracle_of_one_draw=mean_or_none(metrics.oracle_of_one_draw(outcomes)),
+        oracle_of_k=_oracle_of_k(judge),
         best_of_k_none=mean_or_none(luck[1]) if luck else None,
         best_of_k=luck[0] if luck else None,
         recommended=recommended,
@@ -176,6 +239,7 @@ def compare(material: Material) -> Evaluation:
         headroom_captured_plain={name: result.headroom_captured_plain for name, result in routers.items()},
         headroom_over_best={name: result.headroom_over_best for name, result in routers.items()},
         shuffled_loss_share=_loss_share(shuffled.get(judge.best_single or "")),
+        shuffled_loss_share_working=_loss_share_working(shuffled.get(judge.best_single or "")),
         shuffled=shuffled,
         provider_by_family=family_cells,
         best_in_family=_best_in_family(family_cells, material.table.providers),
@@ -199,6 +263,40 @@ def _spread(estimate: Estimate | None) -> tuple[float | None, float | None, floa
 def _best(results: Mapping[str, PolicyResult]) -> str | None:
     scored = [name for name, result in results.items() if result.accuracy is not None]
     return max(scored, key=lambda name: results[name].accuracy or 0.0) if scored else None
+
+
+def _after_none(policies: dict[str, PolicyResult], working: PolicyResult) -> dict[str, PolicyResult]:
+    """The row of working memory alone stands beside no memory."""
+    first = {name: result for name, result in policies.items() if name == NONE}
+    return first | {IN_ONLY: working} | policies
+
+
+def _unscored_share(values: Values) -> float:
+    return float(np.isnan(values).mean()) if values.size else 0.0
+
+
+def _luck(judge: _Judge) -> tuple[int, Values] | None:
+    """Best of k runs without memory: k arms where so many were made, else k repeats."""
+    repeats = [matrix[:, 0] for _, matrix in sorted(judge.outcomes.by_repeat.items())]
+    draws = judge.alone.draws if judge.alone is not None else np.stack(repeats, axis=1) if repeats else np.zeros((0, 0))
+    k = min(len(judge.outcomes.arms), draws.shape[1])
+    values = metrics.best_of_k(draws, k)
+    return None if values is None else (k, values)
+
+
+def _oracle_of_k(judge: _Judge) -> tuple[PoolOracle, ...]:
+    found = []
+    for pool in metrics.nested_pools(Outcomes.of(judge.material.explore)):
+        part = metrics.restricted(judge.outcomes, pool)
+        crossed = metrics.cross_fit(part)
+        found.append(
+            PoolOracle(
+                providers=pool,
+                plain=mean_or_none(taken(part.correct, metrics.oracle_columns(part.correct))),
+                crossfit=mean_or_none(crossed.values) if crossed else None,
+            )
+        )
+    return tuple(found)
 
 
 def _with_holm(judge: _Judge, policies: dict[str, PolicyResult]) -> dict[str, PolicyResult]:
@@ -257,10 +355,31 @@ def _shuffled(judge: _Judge) -> dict[str, ShuffledArm]:
     for provider in judge.material.table.providers:
         gain, other = judge.outcomes.arm(provider) - judge.none, control.arm(provider)[order] - floor
         scored = ~np.isnan(gain + other)
+        with_working = _against_working(judge, provider, control.arm(provider)[order])
         found[provider] = ShuffledArm(
-            gain=mean_or_none(gain[scored]), gain_shuffled=mean_or_none(other[scored]), n=int(scored.sum())
+            gain=mean_or_none(gain[scored]),
+            gain_shuffled=mean_or_none(other[scored]),
+            n=int(scored.sum()),
+            gain_working=with_working[0],
+            gain_shuffled_working=with_working[1],
+            n_working=with_working[2],
         )
     return found
+
+
+def _against_working(judge: _Judge, provider: str, shuffled: Values) -> tuple[float | None, float | None, int]:
+    """Gain over working memory alone with own and with shuffled text, and the number of tasks scored in all three."""
+    if judge.alone is None:
+        return None, None, 0
+    own, other = judge.outcomes.arm(provider) - judge.alone.working, shuffled - judge.alone.working
+    scored = ~np.isnan(own + other)
+    return mean_or_none(own[scored]), mean_or_none(other[scored]), int(scored.sum())
+
+
+def _loss_share_working(arm: ShuffledArm | None) -> float | None:
+    if arm is None or arm.gain_working is None or arm.gain_shuffled_working is None or arm.gain_working <= 0:
+        return None
+    return 1 - arm.gain_shuffled_working / arm.gain_working
 
 
 def _loss_share(arm: ShuffledArm | None) -> float | None:
@@ -270,7 +389,9 @@ def _loss_share(arm: ShuffledArm | None) -> float | None:
 
 
 def _comparisons(judge: _Judge, policies: Mapping[str, PolicyResult]) -> tuple[Comparison, ...]:
-    against = [name for name, result in policies.items() if result.kind in ("baseline", "simple")]
+    against = [
+        name for name, result in policies.items() if result.kind in ("baseline", "simple") and name in judge.choices
+    ]
     if judge.best_single is not None and judge.best_single in policies:
         against.insert(0, judge.best_single)
     found = []
@@ -286,9 +407,20 @@ def _comparisons(judge: _Judge, policies: Mapping[str, PolicyResult]) -> tuple[C
                         ci_low=estimate.low,
                         ci_high=estimate.high,
                         n=estimate.n,
+                        p=judge.p_value(judge.choices[router].values, judge.choices[other].values),
                     )
                 )
-    return tuple(found)
+    return adjusted(found)
+
+
+def adjusted(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Correct the p of a family of comparisons for their number, after Holm and after Benjamini and Hochberg."""
+    tested = [one.p for one in comparisons if one.p is not None]
+    strict, lenient = iter(holm(tested)), iter(benjamini_hochberg(tested))
+    return tuple(
+        one if one.p is None else one.model_copy(update={"p_holm": next(strict), "q": next(lenient)})
+        for one in comparisons
+    )
 
 
 def _warnings(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str | None) -> tuple[str, ...]:
@@ -330,6 +462,7 @@ def _notes(judge: _Judge, policies: Mapping[str, PolicyResult], recommended: str
         f"Intervals: 95%, paired bootstrap over tasks, {material.resamples} resamples.",
         f"An arm's outcome on a task is the mean of its {material.repeats} repeats (another agent seed each).",
         "Begin decisions are replayed on the routing table, which is exact for Begin alone.",
+        "Every arm but none has working memory. in_only has that alone; it is not among the oracle's arms.",
         "best_single was chosen on the exploration table, best_single_hindsight on this split.",
     ]
     if "random" in policies:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,16 +173,97 @@ def average(parts: Sequence[Matrix]) -> Matrix:
     return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
 
 
-def best_of_k_none(outcomes: Outcomes) -> tuple[int, Values] | None:
-    """Best of k runs without memory, k being the number of repeats: what luck alone gives; None with fewer than two.
+@dataclass(frozen=True)
+class Alone:
+    """The task agent without long-term memory, in the order of a split's tasks."""
+
+    working: Values
+    """Mean correctness with working memory (In-only, MemAgent 5.3)."""
+    by_repeat: tuple[Values, ...]
+    """The same, repeat by repeat."""
+    steps: Values
+    injected: Values
+    draws: Matrix
+    """Correctness without any memory, shape (tasks, draws)."""
+
+    @classmethod
+    def of(cls, table: RoutingTable, task_ids: Sequence[str]) -> Alone:
+        """Read the table of the arms without long-term memory; NaN for a task that it lacks."""
+        rows = {row.task_id: row.cells for row in table.rows}
+        cells = [rows.get(task_id, ()) for task_id in task_ids]
+        working = [[cell for cell in part if cell.arm.in_mode == "query"] for part in cells]
+        bare = [[cell for cell in part if cell.arm.in_mode == "no_op"] for part in cells]
+        ran = [[cell for cell in part if cell.correct is not None] for part in working]
+        return cls(
+            working=np.array([_mean([cell.correct for cell in part]) for part in working]),
+            by_repeat=_by_repeat(working),
+            steps=np.array([_mean([cell.steps for cell in part]) for part in ran]),
+            injected=np.array([_mean([cell.injected for cell in part]) for part in ran]),
+            draws=np.stack(_by_repeat(bare), axis=1) if any(bare) else np.zeros((len(cells), 0)),
+        )
+
+
+def _by_repeat(cells: Sequence[Sequence[Cell]]) -> tuple[Values, ...]:
+    repeats = sorted({cell.arm.repeat for part in cells for cell in part})
+    return tuple(
+        np.array([_mean([cell.correct for cell in part if cell.arm.repeat == repeat]) for part in cells])
+        for repeat in repeats
+    )
+
+
+def best_of_k(draws: Matrix, k: int) -> Values | None:
+    """Best of the first k columns of `draws`: what luck alone gives; None where there are fewer than k or two.
 
     A task counts only where all k runs are scored.
     """
-    draws = [matrix[:, 0] for _, matrix in sorted(outcomes.by_repeat.items())]
-    if len(draws) < 2:
+    if k < 2 or draws.shape[1] < k:
         return None
-    stacked = np.stack(draws)
-    return len(draws), np.where(np.isnan(stacked).any(axis=0), np.nan, stacked.max(axis=0))
+    first = draws[:, :k]
+    return np.where(np.isnan(first).any(axis=1), np.nan, first.max(axis=1))
+
+
+def oracle_of_one_draw(outcomes: Outcomes) -> Values:
+    """The best of one run of every arm, averaged over repeats: as many draws as `best_of_k` with k arms takes.
+
+    A task counts only in repeats where every arm is scored.
+    """
+    draws = [best_of_k(draw, draw.shape[1]) for draw in outcomes.by_repeat.values()]
+    scored = [best for best in draws if best is not None]
+    return average(scored) if scored else np.full(len(outcomes.task_ids), np.nan)
+
+
+def restricted(outcomes: Outcomes, providers: Sequence[str]) -> Outcomes:
+    """The same tasks with none and `providers` alone."""
+    kept = [0, *(column for column, arm in enumerate(outcomes.arms) if arm in providers and column)]
+    return replace(
+        outcomes,
+        arms=tuple(outcomes.arms[column] for column in kept),
+        correct=outcomes.correct[:, kept],
+        steps=outcomes.steps[:, kept],
+        injected=outcomes.injected[:, kept],
+        by_repeat={repeat: matrix[:, kept] for repeat, matrix in outcomes.by_repeat.items()},
+    )
+
+
+def nested_pools(explore: Outcomes) -> list[tuple[str, ...]]:
+    """Pools of 1, 2, ... providers, grown one by one: each next provider adds most to the pool's plain oracle.
+
+    Ties go to the provider that is better alone, then to the first. Chosen on exploration, so that a pool's oracle on
+    another split is not also the best of all pools there.
+    """
+    left, pools = list(explore.arms[1:]), list[tuple[str, ...]]()
+    pool: tuple[str, ...] = ()
+    while left:
+        gains = {name: (_ceiling(explore, (*pool, name)), mean_or_none(explore.arm(name)) or 0.0) for name in left}
+        pool = (*pool, max(left, key=lambda name: gains[name]))
+        left.remove(pool[-1])
+        pools.append(pool)
+    return pools
+
+
+def _ceiling(outcomes: Outcomes, pool: Sequence[str]) -> float:
+    part = restricted(outcomes, pool).correct
+    return mean_or_none(taken(part, oracle_columns(part))) or 0.0
 
 
 def coverage(outcomes: Outcomes) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from evaluation.comparison import Material, compare
 from evaluation.result import DecisionLog, Decisions, Evaluation
+from evaluation.tokens import chars_per_token
 from providers.base import ProviderCard
 from providers.errors import ConfigError, EngineError, ModelError
 from providers.types import content_hash
@@ -24,7 +25,7 @@ from router.context import BeginContext
 from router.decisions import NONE, BeginDecision, Policy
 from router.policies.registry import AVERAGE, ONLINE_ONLY, PolicyMaterial, build_policies
 from router.table import RoutingTable
-from synth.explore import run_arms, run_arms_shuffled
+from synth.explore import run_alone, run_arms, run_arms_shuffled
 from synth.tables import changed_by_in_mode
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
     explore = _explore_table(run)
     table = await run_arms(run, split)
     shuffled = await run_arms_shuffled(run, split) if config.evaluate.shuffle else None
+    alone = await run_alone(run, split) if config.evaluate.alone else None
     asked = await _Asking(run, table, explore).all()
     changed, pairs = changed_by_in_mode(explore)
     evaluation = compare(
@@ -90,6 +92,8 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
             resamples=config.evaluate.bootstrap,
             repeats=config.evaluate.repeats,
             shuffled=shuffled,
+            alone=alone,
+            chars_per_token=chars_per_token(run, split),
             missing=asked.missing,
             in_mode_changes=changed / pairs if pairs else None,
             recommended_on_dev=_recommended_on_dev(run),

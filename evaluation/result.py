@@ -14,6 +14,9 @@ from pydantic import Field
 
 from providers.types import SCHEMA_VERSION, Flow
 
+Way = Literal["replay", "online"]
+"""`replay`: Begin decisions looked up in a routing table; `online`: fresh runs over a bank that grows as they go."""
+
 Kind = Literal["baseline", "single", "simple", "router", "bound"]
 """`baseline`: none and random; `single`: one provider always; `simple`: rules, counts and frozen models; `router`:
 trained; `bound`: uses the outcomes that it is scored on."""
@@ -27,13 +30,17 @@ class PolicyResult(Flow):
     """One policy on the tasks of the split."""
 
     kind: Kind
-    way: Literal["replay"] = "replay"
+    way: Way = "replay"
     accuracy: float | None
     ci_low: float | None
     ci_high: float | None
     n: int
     """Tasks scored: the denominator of `accuracy`."""
     unscored: int
+    unscored_share: float = 0.0
+    """Of all tasks of the split; they are in no denominator."""
+    accuracy_by_repeat: tuple[float | None, ...] = ()
+    """Accuracy on each repeat (agent seed) alone."""
     delta_vs_best_single: float | None
     """Paired: over the tasks where both are scored (`delta_n`)."""
     delta_ci_low: float | None
@@ -42,7 +49,9 @@ class PolicyResult(Flow):
     p_holm: float | None = None
     """Sign-flip p of the paired difference, Holm-adjusted over all policies of kind simple and router."""
     regret: float | None
-    """Plain oracle minus this policy, over the tasks where both are scored; at least 0."""
+    """Per decision: plain oracle minus this policy, over the tasks where both are scored; at least 0."""
+    regretted: float | None = None
+    """Share of decisions where another arm did better."""
     headroom_captured: float | None = None
     """Of the way from none to the cross-fitted oracle."""
     headroom_captured_plain: float | None = None
@@ -51,6 +60,8 @@ class PolicyResult(Flow):
     """Of the way from the best single provider to the cross-fitted oracle; negative where the policy is worse."""
     steps: float | None
     injected_chars: float | None
+    injected_tokens: float | None = None
+    """`injected_chars` at the characters per token that the router's tokenizer needs for the retrieved texts."""
     shares: dict[str, float]
     """Share of tasks that went to each arm; sums to 1."""
     shares_by_family: dict[str, dict[str, float]]
@@ -82,6 +93,10 @@ class ShuffledArm(Flow):
     gain_shuffled: float | None
     n: int
     """Tasks scored in all four cells."""
+    gain_working: float | None = None
+    """Accuracy over working memory alone, which every provider's arm has too; so is the next."""
+    gain_shuffled_working: float | None = None
+    n_working: int = 0
 
 
 class Comparison(Flow):
@@ -93,6 +108,20 @@ class Comparison(Flow):
     ci_low: float
     ci_high: float
     n: int
+    way: Way = "replay"
+    p: float | None = None
+    """Two-sided sign-flip p, unadjusted."""
+    p_holm: float | None = None
+    """Holm-adjusted over all comparisons of the same way; so is `q`, after Benjamini and Hochberg."""
+    q: float | None = None
+
+
+class PoolOracle(Flow):
+    """What choosing per task among the first k providers of the nested pools can give at most."""
+
+    providers: tuple[str, ...]
+    plain: float | None
+    crossfit: float | None
 
 
 class Evaluation(Flow):
@@ -128,6 +157,11 @@ class Evaluation(Flow):
     best_of_k_none: float | None
     """Best of `best_of_k` runs without memory: what luck alone gives."""
     best_of_k: int | None
+    """The number of arms, where that many runs without memory were made; else the number of repeats."""
+    oracle_of_one_draw: float | None = None
+    """Best of one run of every arm, averaged over repeats: the figure to hold against `best_of_k_none` at equal k."""
+    oracle_of_k: tuple[PoolOracle, ...] = ()
+    """Of the best 1, 2, ... providers, grown one by one on exploration."""
     recommended: str | None
     """The better of the trained routers, chosen on dev."""
     headroom_captured: dict[str, float | None]
@@ -136,6 +170,8 @@ class Evaluation(Flow):
     headroom_over_best: dict[str, float | None]
     shuffled_loss_share: float | None
     """Share of the best single provider's gain over none that is lost when texts are shuffled across families."""
+    shuffled_loss_share_working: float | None = None
+    """The same of its gain over working memory alone: the content's share without what working memory gives."""
     shuffled: dict[str, ShuffledArm]
     provider_by_family: dict[str, dict[str, FamilyCell]]
     """Arm, then family; the arm `none` included."""

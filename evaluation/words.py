@@ -29,6 +29,7 @@ class PolicyWords:
 
 POLICIES = {
     "none": PolicyWords("No memory", "the task agent alone"),
+    "in_only": PolicyWords("Working memory alone", "no long-term memory"),
     "random": PolicyWords("Random", "any provider with something to show"),
     "overlap": PolicyWords("Word overlap", "preview sharing most words"),
     "cosine": PolicyWords("Cosine", "preview nearest in embedding"),
@@ -178,7 +179,9 @@ def _shuffle(evaluation: Evaluation) -> str:
     if evaluation.shuffled_loss_share is None or evaluation.best_single is None:
         return ""
     name, share = name_of(evaluation.best_single, evaluation.titles), lost(evaluation.shuffled_loss_share)
-    return f"With retrieved texts shuffled across families {name} loses {share} of its gain."
+    own = evaluation.shuffled_loss_share_working
+    rest = "" if own is None else f" over no memory, {lost(own)} of that over working memory alone"
+    return f"With retrieved texts shuffled across families {name} loses {share} of its gain{rest}."
 
 
 def lost(share: float) -> str:

@@ -246,6 +246,8 @@ class EvaluateConfig(Section):
     """Resamples of the intervals."""
     shuffle: bool = True
     """Also run the control in which retrieved texts are shuffled across families."""
+    alone: bool = True
+    """Also run the agent without long-term memory: with working memory, and bare as often as there are arms (luck)."""
 
 
 class RunConfig(Section):

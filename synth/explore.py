@@ -131,6 +131,8 @@ class _Stores:
 
 ALONE: tuple[InMode, ...] = ("no_op",)
 """In evaluation, no memory means none: neither long-term nor working memory (MemAgent 5.1)."""
+WORKING: tuple[InMode, ...] = ("query",)
+"""Working memory alone (In-only, MemAgent 5.3)."""
 
 
 async def run_arms(run: Run, split: str) -> RoutingTable:
@@ -172,6 +174,32 @@ async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
     table.save(run.table(name))
     facts.set_mark(f"arms/{name}", settings)
     print(f"{name} arms: {len(tasks)} tasks, {counts.line()}", file=sys.stderr)
+    return table
+
+
+async def run_alone(run: Run, split: str) -> RoutingTable:
+    """The task agent without long-term memory: bare as often as a split has arms, and with working memory.
+
+    The bare runs (`no_op`) say what luck alone gives at the oracle's number of arms; those with working memory
+    (`query`) are the floor of every other arm, which has it too. Episodes of the split's own arms are not run again.
+    """
+    await run_arms(run, split)
+    facts, config = run.facts, run.config
+    name, stage = f"{split}_alone", f"arms/{split}"
+    draws, repeats = max(1 + len(config.providers), config.evaluate.repeats), config.evaluate.repeats
+    settings = content_hash(getattr(config.suite, split), draws, repeats)
+    if facts.mark(f"arms/{name}") == settings and run.table(name).exists():
+        return RoutingTable.load(run.table(name))
+    async with Workbench(run) as bench:
+        prepared = await prepare(bench, stage, bench.tasks(Split(split)))
+        runner = ArmRunner(bench, stage, config.agent.max_steps, keep_trajectories=False)
+        units = units_of(prepared, [NONE], WORKING, repeats) + units_of(prepared, [NONE], ALONE, draws)
+        await runner.run(units, f"{split} arms without long-term memory")
+        episodes = facts.episodes(stage, bodies=False)
+        arms = arms_of([NONE], ALONE, draws) + arms_of([NONE], WORKING, repeats)
+        table = build_table(bench, stage, prepared, episodes, arms)
+    table.save(run.table(name))
+    facts.set_mark(f"arms/{name}", settings)
     return table
 
 

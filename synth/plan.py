@@ -155,14 +155,16 @@ def _evaluate(config: RunConfig, split: str) -> StagePlan:
     tasks = _tasks(config, split, "evaluation")
     arms = (1 + len(config.providers)) * config.evaluate.repeats
     shuffled = len(config.providers) * config.evaluate.repeats if config.evaluate.shuffle else 0
-    episodes = tasks * (arms + shuffled)
+    draws = max(1 + len(config.providers), config.evaluate.repeats)
+    alone = draws if config.evaluate.alone else 0  # draws - repeats bare ones are new, repeats with working memory
+    episodes = tasks * (arms + shuffled + alone)
     reading = 3 * tasks / ROUTED_PER_SECOND / 60
+    more = [f"{shuffled} shuffled ones"] * bool(shuffled) + [f"{alone} without long-term memory"] * bool(alone)
     return StagePlan(
         stage="evaluate",
-        does=f"{tasks} {split} tasks under {arms} arms{f' and {shuffled} shuffled ones' if shuffled else ''}; "
-        "then every policy is replayed on them",
+        does=f"{tasks} {split} tasks under {', '.join([f'{arms} arms', *more])}; then every policy is replayed on them",
         tasks=tasks,
-        arms=arms + shuffled,
+        arms=arms + shuffled + alone,
         episodes=episodes,
         minutes=round(_minutes(episodes) + reading, 1),
     )

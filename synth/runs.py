@@ -150,7 +150,7 @@ class Run:
         return self.root / "metrics.jsonl"
 
     def table(self, split: str) -> Path:
-        """The routing table of a split (`explore`, `dev`, `test`, or `dev_shuffled`, `test_shuffled`)."""
+        """The routing table of a split (`explore`, `dev`, `test`) or of a control (`dev_shuffled`, `dev_alone`)."""
         return self.root / "tables" / f"{split}.json"
 
     def close(self) -> None:

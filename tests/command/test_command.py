@@ -216,7 +216,7 @@ def test_a_dry_run_counts_and_leaves_no_folder(config: Path, capsys: pytest.Capt
     by_stage = {stage["stage"]: stage for stage in plan["stages"]}
     assert by_stage["explore"]["arms"] == 4
     assert by_stage["explore"]["episodes"] == 40
-    assert by_stage["evaluate"]["episodes"] == 4 * (2 * 2 + 2)
+    assert by_stage["evaluate"]["episodes"] == 4 * (2 * 2 + 2 + 2)
     assert plan["minutes"] == pytest.approx(sum(stage["minutes"] for stage in plan["stages"]), abs=0.06)
     assert not (config.parent / "runs").exists()
 

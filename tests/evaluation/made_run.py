@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from made_tables import PROVIDERS, made_table
+from made_tables import PROVIDERS, made_alone, made_table
 
 from evaluation import replay
 from providers.files import write_atomically
@@ -34,6 +34,7 @@ def made_run(folder: Path, *, tasks: int = 140, unscored: float = 0.01, **evalua
     made_table(210, "explore", repeats=1, in_modes=("query", "no_op")).save(run.table("explore"))
     made_table(tasks, "dev", unscored=unscored).save(run.table("dev"))
     made_table(tasks, "dev", seed=1, unscored=unscored, shuffled=True).save(run.table("dev_shuffled"))
+    made_alone(made_table(tasks, "dev", unscored=unscored)).save(run.table("dev_alone"))
     return run
 
 
@@ -46,6 +47,10 @@ def serve_tables(run: Run, patch: Any) -> None:
     async def stored_shuffled(of: Run, split: str) -> RoutingTable:
         return RoutingTable.load(of.table(f"{split}_shuffled"))
 
+    async def stored_alone(of: Run, split: str) -> RoutingTable:
+        return RoutingTable.load(of.table(f"{split}_alone"))
+
+    patch.setattr(replay, "run_alone", stored_alone)
     patch.setattr(replay, "run_arms", stored)
     patch.setattr(replay, "run_arms_shuffled", stored_shuffled)
 

@@ -103,5 +103,32 @@ def made_table(
     return RoutingTable(suite="factbook", split=split, providers=providers, rows=tuple(rows))
 
 
+def made_alone(table: RoutingTable, *, draws: int = 6, working: float = 0.3, seed: int = 0) -> RoutingTable:
+    """The same tasks without long-term memory: `draws` bare runs each, and two with working memory."""
+    draw = random.Random(f"alone {seed}")
+    rows = []
+    for row in table.rows:
+        chance = 0.15 + 0.2 * draw.random()
+        bare = [
+            Cell(
+                arm=Arm(provider=NONE, in_mode="no_op", repeat=repeat),
+                correct=float(draw.random() < chance),
+                steps=9.0,
+            )
+            for repeat in range(draws)
+        ]
+        shown = [
+            Cell(
+                arm=Arm(provider=NONE, in_mode="query", repeat=repeat),
+                correct=float(draw.random() < working),
+                steps=8.0,
+                injected=300.0,
+            )
+            for repeat in range(2)
+        ]
+        rows.append(row.model_copy(update={"cells": (*bare, *shown)}))
+    return table.model_copy(update={"rows": tuple(rows)})
+
+
 def _rounded(vector: np.ndarray) -> tuple[float, ...]:
     return tuple(round(float(value), 5) for value in vector)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 
 import pytest
-from made_tables import PROVIDERS, made_table
+from made_tables import PROVIDERS, made_alone, made_table
 
 from evaluation.comparison import Material, compare
 from evaluation.result import Decisions, Evaluation
+from evaluation.statistics import benjamini_hochberg, holm
 from providers.base import ProviderCard
 from router.decisions import Arm
 from router.table import Cell, RoutingTable
@@ -146,6 +147,73 @@ def test_shuffled_loss_share() -> None:
     assert found.shuffled_loss_share == pytest.approx(0.75)
     assert found.shuffled["expel"].gain_shuffled == pytest.approx(0.25)
     assert evaluated(table, {}).shuffled_loss_share is None
+
+
+def test_shuffled_loss_share_against_working_memory() -> None:
+    """Working memory alone solves all that shuffled text does: the content's whole gain is lost."""
+    table = with_cells(made_table(70), {"none": 0.0, "expel": 1.0})
+    quarter = with_cells(made_table(70, shuffled=True), {"none": 0.0, "expel": 0.25})
+    alone = made_alone(table, working=1.0)
+    rows = tuple(
+        row.model_copy(update={"cells": tuple(c.model_copy(update={"correct": 0.25}) for c in row.cells)})
+        for row in alone.rows
+    )
+    found = evaluated(
+        table, {"none": always(table, "none")}, shuffled=quarter, alone=alone.model_copy(update={"rows": rows})
+    )
+    assert found.shuffled_loss_share == pytest.approx(0.75)
+    assert found.shuffled_loss_share_working == pytest.approx(1.0)
+    assert list(found.policies)[:2] == ["none", "in_only"]
+    assert found.policies["in_only"].accuracy == pytest.approx(0.25)
+    assert found.policies["in_only"].regret is None
+
+
+def test_luck_is_stated_at_the_number_of_arms_where_it_was_run() -> None:
+    table = made_table(140)
+    alone = made_alone(table)
+    found = evaluated(table, {"none": always(table, "none")}, alone=alone)
+    solved = [any(c.correct == 1 for c in row.cells if c.arm.in_mode == "no_op") for row in alone.rows]
+    assert found.best_of_k == 6
+    assert found.best_of_k_none == pytest.approx(sum(solved) / 140)
+    assert evaluated(table, {}).best_of_k == 2
+
+
+def test_oracles_of_nested_pools_rise_to_the_plain_oracle() -> None:
+    found = evaluated(made_table(140), {})
+    ceilings = [pool.plain or 0.0 for pool in found.oracle_of_k]
+    assert [len(pool.providers) for pool in found.oracle_of_k] == [1, 2, 3, 4, 5]
+    assert ceilings == sorted(ceilings)
+    assert ceilings[-1] == found.oracle
+
+
+def test_every_denominator_says_what_is_unscored() -> None:
+    table = with_cells(made_table(70), {"awm": None})
+    found = evaluated(table, {"awm": always(table, "awm"), "expel": always(table, "expel")})
+    assert found.policies["awm"].unscored_share == 1.0
+    assert found.policies["expel"].unscored_share == 0.0
+    repeats = found.policies["expel"].accuracy_by_repeat
+    assert len(repeats) == 2
+    assert found.policies["expel"].accuracy == pytest.approx(sum(value or 0.0 for value in repeats) / 2)
+
+
+def test_regretted_decisions_are_those_where_another_arm_did_better() -> None:
+    table = made_table(140)
+    found = evaluated(table, {"trained": best_of(table), "awm": always(table, "awm")})
+    better = sum(
+        max(row.correctness(arm) or 0.0 for arm in ("none", *PROVIDERS)) > (row.correctness("awm") or 0.0)
+        for row in table.rows
+    )
+    assert found.policies["trained"].regretted == 0.0
+    assert found.policies["awm"].regretted == pytest.approx(better / 140)
+
+
+def test_comparisons_are_corrected_as_one_family() -> None:
+    table = made_table(140)
+    policies = {"none": always(table, "none"), "knn": always(table, "voyager"), "heads": best_of(table)}
+    found = evaluated(table, policies | {"trained": always(table, "awm")}).comparisons
+    raw = [one.p or 0.0 for one in found]
+    assert [one.p_holm for one in found] == pytest.approx(holm(raw))
+    assert [one.q for one in found] == pytest.approx(benjamini_hochberg(raw))
 
 
 def test_shuffled_tasks_are_matched_by_id() -> None:

@@ -111,14 +111,50 @@ def test_cross_fitting_removes_luck() -> None:
     assert crossed.values.mean() == pytest.approx(0.5, abs=0.06)
 
 
-def test_best_of_k_none_counts_tasks_with_every_draw_scored() -> None:
-    luck = metrics.best_of_k_none(Outcomes.of(table_of({"none": [[0, 1], [0, 0], [1, None]]})))
-    assert luck is not None
-    k, values = luck
-    assert k == 2
+def test_best_of_k_counts_tasks_with_every_draw_scored() -> None:
+    draws = np.array([[0, 1, 1], [0, 0, 1], [1, math.nan, 1.0]])
+    values = metrics.best_of_k(draws, 2)
+    assert values is not None
     assert values[:2].tolist() == [1.0, 0.0]
     assert math.isnan(values[2])
-    assert metrics.best_of_k_none(Outcomes.of(table_of({"none": [[1]]}))) is None
+    assert metrics.best_of_k(draws, 4) is None
+    assert metrics.best_of_k(draws, 1) is None
+
+
+def test_oracle_of_one_draw_picks_within_each_repeat() -> None:
+    """The first task's arms take turns: on their means the oracle gets one half, on single draws one."""
+    outcomes = Outcomes.of(table_of({"none": [[0, 0], [0, 0]], "a": [[1, 0], [0, 1]], "b": [[0, 1], [0, None]]}))
+    assert metrics.oracle_of_one_draw(outcomes).tolist() == [1.0, 0.0]
+    assert taken(outcomes.correct, metrics.oracle_columns(outcomes.correct)).tolist() == [0.5, 0.5]
+
+
+def test_pools_grow_by_what_a_provider_adds() -> None:
+    """`b` is best alone; `c` is next best but solves what `b` does, `a` solves what `b` does not."""
+    grid: Grid = {
+        "none": [[0], [0], [0], [0]],
+        "a": [[0], [0], [0], [1]],
+        "b": [[1], [1], [1], [0]],
+        "c": [[1], [1], [0], [0]],
+    }
+    outcomes = Outcomes.of(table_of(grid, providers=("a", "b", "c")))
+    assert metrics.nested_pools(outcomes) == [("b",), ("b", "a"), ("b", "a", "c")]
+    part = metrics.restricted(outcomes, ("a",))
+    assert part.arms == ("none", "a")
+    assert part.correct[:, 1].tolist() == [0, 0, 0, 1]
+    assert list(part.by_repeat) == [0]
+
+
+def test_alone_keeps_bare_and_working_runs_apart() -> None:
+    bare = [0.0, 1.0, None]
+    cells = [Cell(arm=Arm(provider="none", in_mode="no_op", repeat=r), correct=value) for r, value in enumerate(bare)]
+    cells += [Cell(arm=Arm(provider="none", in_mode="query", repeat=r), correct=1.0, injected=50.0) for r in (0, 1)]
+    row = TableRow(task_id="t", question="?", family="f", previews=(), cells=tuple(cells))
+    alone = metrics.Alone.of(RoutingTable(suite="toy", split="dev", providers=(), rows=(row,)), ["gone", "t"])
+    assert math.isnan(alone.working[0])
+    assert (alone.working[1], alone.injected[1]) == (1.0, 50.0)
+    assert alone.draws[1, :2].tolist() == [0.0, 1.0]
+    assert np.isnan(alone.draws[1, 2])
+    assert len(alone.by_repeat) == 2
 
 
 def test_coverage_and_unique_solves_use_complete_tasks_only() -> None:

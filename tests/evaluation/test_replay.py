@@ -59,7 +59,7 @@ def asking(run: Run, *policies: str) -> Run:
 
 async def test_every_policy_is_replayed_and_written(run: Run) -> None:
     found = await evaluate(run)
-    assert list(found.policies) == [*CHEAP, "oracle", "oracle_crossfit"]
+    assert list(found.policies) == ["none", "in_only", *CHEAP[1:], "oracle", "oracle_crossfit"]
     assert found.missing == {}
     assert Evaluation.load(run.evaluation / "dev.json") == found
     log = DecisionLog.load(run.evaluation / "dev_decisions.json")
@@ -80,7 +80,7 @@ async def test_the_same_run_gives_the_same_evaluation(tmp_path: Path, monkeypatc
 
 async def test_policies_without_material_are_missing_with_the_command(run: Run) -> None:
     found = await evaluate(asking(run, "none", "trained", "heads", "average"))
-    assert list(found.policies) == ["none", "oracle", "oracle_crossfit"]
+    assert list(found.policies) == ["none", "in_only", "oracle", "oracle_crossfit"]
     for name in ("trained", "heads", "average"):
         assert "memroute train" in found.missing[name]
     assert found.recommended is None
@@ -165,7 +165,7 @@ async def test_average_weighs_log_odds_of_both_routers(run: Run, monkeypatch: py
 
 
 async def test_test_split_takes_what_dev_recommended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("dev", "dev_shuffled"):
+    for name in ("dev", "dev_shuffled", "dev_alone"):
         text = run.table(name).read_text(encoding="utf-8").replace('"split":"dev"', '"split":"test"')
         run.table(name.replace("dev", "test")).write_text(text, encoding="utf-8")
     monkeypatch.setitem(registry._BUILDERS, "heads", lambda material: Scored([1, 0, 0, 0, 0], []))

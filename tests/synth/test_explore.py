@@ -20,7 +20,7 @@ from synth.arms import episode_of
 from synth.config import AgentConfig, EvaluateConfig, ExploreConfig, SuiteConfig
 from synth.dataset import build
 from synth.episode import Prepared, prepare
-from synth.explore import explore, run_arms, run_arms_shuffled, shuffle, split_waves
+from synth.explore import explore, run_alone, run_arms, run_arms_shuffled, shuffle, split_waves
 from synth.rewards import score
 from synth.runs import Run
 from synth.tables import changed_by_in_mode
@@ -223,6 +223,21 @@ async def test_evaluation_arms_leave_the_bank_as_it_is_and_are_run_once(tmp_path
         row.correctness("none", (0,)) == other.correctness("none", (0,))
         for row, other in zip(table.rows, more.rows, strict=True)
     )
+
+
+async def test_runs_without_long_term_memory_continue_the_none_arm(tmp_path: Path) -> None:
+    """Bare runs are as many as arms and start with those of the split's none arm; working memory is injected in others."""
+    with Run.open(toy_config(tmp_path)) as run:
+        await explored(run)
+        table, alone = await run_arms(run, "dev"), await run_alone(run, "dev")
+        assert await run_alone(run, "dev") == alone == RoutingTable.load(run.table("dev_alone"))
+        assert RoutingTable.load(run.table("dev")) == table
+    for row, bare in zip(table.rows, alone.rows, strict=True):
+        draws = [cell for cell in bare.cells if cell.arm.in_mode == "no_op"]
+        assert [cell.arm.repeat for cell in draws] == [0, 1, 2]
+        assert [cell.correct for cell in draws[:2]] == [c.correct for c in row.cells if c.arm.provider == "none"]
+        assert all(cell.injected == 0 for cell in draws)
+    assert sum(cell.injected for row in alone.rows for cell in row.cells if cell.arm.in_mode == "query") > 0
 
 
 async def test_shuffled_memory_comes_from_another_family_and_helps_no_more(tmp_path: Path) -> None:
