@@ -308,6 +308,22 @@ def _stage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object on standard output")
 
 
+def _explore_arguments(parser: argparse.ArgumentParser) -> None:
+    _stage_arguments(parser)
+    for flag, key, meaning in (
+        ("--max-episodes", "explore.max_episodes", "stop the exploration after N episodes over all its starts"),
+        ("--max-cost", "explore.max_cost", "stop the exploration at so many US dollars of model calls"),
+    ):
+        parser.add_argument(
+            flag,
+            metavar="N",
+            dest="overrides",
+            action="append",
+            type=f"{key}={{}}".format,
+            help=meaning,
+        )
+
+
 def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _stage_arguments(parser)
     parser.add_argument("--only", choices=("lm", "heads"), help="train one of the two routers alone")
@@ -472,12 +488,9 @@ def _show_plan(plan: Plan, args: argparse.Namespace) -> int:
     if args.json:
         _print_json(plan)
         return 0
-    print(f"Nothing is done (--dry-run). In {plan.run}:")
-    for stage in plan.stages:
-        episodes = f", at most {stage.episodes:,} episodes" if stage.episodes else ""
-        print(f"  {stage.stage:<9} {stage.does}{episodes}, about {stage.minutes:g} min")
-    print(f"Together at most {plan.episodes:,} episodes and about {plan.minutes:g} minutes on two idle cores;")
-    print("what stands in the folder already is not done again.")
+    from synth.plan import describe
+
+    print(describe(plan))
     return 0
 
 
@@ -596,7 +609,7 @@ VERBS = (
         "the table of policies on the terminal, and everything in runs/<name>/ (report.html, evaluation/, adapter/).",
         "memroute run configs/embedded.yaml --set suite.explore=80 --name small",
         _do_stages,
-        _stage_arguments,
+        _explore_arguments,
     ),
     Verb(
         "warmup",
@@ -616,7 +629,7 @@ VERBS = (
         "runs/<name>/run.sqlite and tables/explore.json (who solved what).",
         "memroute explore configs/embedded.yaml --set explore.waves=2",
         _do_stages,
-        _stage_arguments,
+        _explore_arguments,
     ),
     Verb(
         "score",

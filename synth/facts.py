@@ -11,9 +11,10 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from pydantic import Field
 
@@ -161,6 +162,30 @@ class _Body(Flow):
 
 def _pack(model: Flow) -> bytes:
     return zlib.compress(model.model_dump_json().encode("utf-8", "surrogatepass"), 1)
+
+
+def read_spent(path: Path) -> Spent:
+    """What all episodes of a `run.sqlite` took, without opening it for writing.
+
+    Raises:
+        BankError: the file is damaged or is no `run.sqlite`.
+    """
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
+            return _spent(db.execute(_SPENT).fetchone())
+    except sqlite3.DatabaseError as error:
+        raise BankError(f"{path} cannot be read ({error}): start the run under another name") from error
+
+
+_SPENT = (
+    "SELECT COUNT(*), TOTAL(head ->> '$.seconds'), TOTAL(head ->> '$.tokens'), TOTAL(head ->> '$.cost'),"
+    " TOTAL(json_type(head, '$.cost') = 'null') FROM episodes"
+)
+
+
+def _spent(row: tuple[Any, ...]) -> Spent:
+    count, seconds, tokens, cost, unknown = row
+    return Spent(episodes=count, seconds=seconds, tokens=int(tokens), cost=None if unknown else cost)
 
 
 def _episode(head: str, body: bytes | None) -> Episode:
@@ -360,12 +385,7 @@ class Facts:
 
     def spent(self, stage: str) -> Spent:
         """What the episodes of a stage took so far."""
-        count, seconds, tokens, cost, unknown = self._rows(
-            "SELECT COUNT(*), TOTAL(head ->> '$.seconds'), TOTAL(head ->> '$.tokens'), TOTAL(head ->> '$.cost'),"
-            " TOTAL(json_type(head, '$.cost') = 'null') FROM episodes WHERE stage = ?",
-            stage,
-        )[0]
-        return Spent(episodes=count, seconds=seconds, tokens=int(tokens), cost=None if unknown else cost)
+        return _spent(self._rows(f"{_SPENT} WHERE stage = ?", stage)[0])
 
     def add_ending(self, stage: str, task_id: str, ending: EndingFact) -> None:
         self._write(

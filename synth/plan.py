@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from providers.embedder import load_encoder
 from providers.errors import ConfigError, SuiteError
@@ -11,6 +12,7 @@ from providers.registry import provider_cards
 from providers.types import Flow, Split
 from router.policies.registry import AVERAGE, POLICY_NAMES
 from synth.config import RunConfig
+from synth.facts import Spent, read_spent
 from synth.models import Models
 from synth.plugins import load_agent, load_distiller, load_suite
 
@@ -20,6 +22,8 @@ ROUTED_PER_SECOND = 3.0
 """Prompts that the 135M router reads per second on two cores."""
 STARTING_MINUTES = 0.3
 """Loading the encoder, the suite and the memories."""
+LEAST_MEASURED = 10
+"""Episodes of an earlier start from which an estimate is made."""
 
 
 class StagePlan(Flow):
@@ -31,7 +35,11 @@ class StagePlan(Flow):
     arms: int = 0
     """Ways in which each task is run."""
     episodes: int = 0
-    minutes: float = 0.0
+    minutes: float | None = 0.0
+    tokens: int | None = 0
+    """Of the task agent's model, as far as it can be known."""
+    cost: float | None = 0.0
+    """US dollars of the task agent's model; None where unknown."""
 
 
 class Plan(Flow):
@@ -41,7 +49,36 @@ class Plan(Flow):
     """The run's folder."""
     stages: tuple[StagePlan, ...]
     episodes: int
-    minutes: float
+    minutes: float | None
+    tokens: int | None
+    cost: float | None
+    source: str
+    """What the estimates are made from."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one episode takes; None where nothing is known yet."""
+
+    seconds: float | None
+    """Of the whole run, with as many episodes at a time as the config says."""
+    tokens: float | None
+    cost: float | None
+    """US dollars."""
+    source: str
+
+    def of(self, stage: StagePlan) -> StagePlan:
+        """The plan of a stage with what its episodes take."""
+        if not stage.episodes:
+            return stage
+        minutes = None if self.seconds is None else STARTING_MINUTES + stage.episodes * self.seconds / 60
+        return stage.model_copy(
+            update={
+                "minutes": None if minutes is None else round(minutes + (stage.minutes or 0.0), 1),
+                "tokens": None if self.tokens is None else round(stage.episodes * self.tokens),
+                "cost": None if self.cost is None else round(stage.episodes * self.cost, 4),
+            }
+        )
 
 
 def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
@@ -51,14 +88,64 @@ def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     where a provider, suite, agent, distiller or encoder is unknown or refuses its options.
     """
     _check_plugins(config)
-    plans = tuple(_PLANNERS[stage](config, split) for stage in stages)
+    pace = _pace(config)
+    plans = tuple(pace.of(_PLANNERS[stage](config, split)) for stage in stages)
     _check_tasks(config, {"warmup", "explore"} & set(stages) | ({split} if "evaluate" in stages else set()))
+    minutes, tokens, cost = (_sum(getattr(stage, name) for stage in plans) for name in ("minutes", "tokens", "cost"))
     return Plan(
         run=str(config.runs_dir / config.name),
         stages=plans,
         episodes=sum(stage.episodes for stage in plans),
-        minutes=round(sum(stage.minutes for stage in plans), 1),
+        minutes=None if minutes is None else round(minutes, 1),
+        tokens=None if tokens is None else round(tokens),
+        cost=cost,
+        source=pace.source,
     )
+
+
+def describe(planned: Plan) -> str:
+    """The plan for people."""
+    lines = [f"Nothing is done (--dry-run). In {planned.run}:"]
+    for stage in planned.stages:
+        episodes = f", at most {stage.episodes:,} episodes" if stage.episodes else ""
+        lines.append(f"  {stage.stage:<9} {stage.does}{episodes}, {_duration(stage.minutes)}")
+    tokens = "an unknown number of tokens" if planned.tokens is None else f"{planned.tokens:,} tokens"
+    cost = "unknown" if planned.cost is None else f"${planned.cost:,.2f}"
+    lines += [
+        f"Together at most {planned.episodes:,} episodes, {tokens} of the agent's model (cost: {cost}),"
+        f" {_duration(planned.minutes)}.",
+        f"Estimated from {planned.source}; what stands in the folder already is not done again.",
+    ]
+    if planned.tokens is None:
+        lines.append("Run some episodes first (`memroute explore CONFIG --max-episodes 20`), then ask again.")
+    return "\n".join(lines)
+
+
+def _duration(minutes: float | None) -> str:
+    if minutes is None:
+        return "time unknown"
+    return f"about {minutes:g} min" if minutes < 120 else f"about {minutes / 60:.1f} hours"
+
+
+def _pace(config: RunConfig) -> Pace:
+    """From the episodes that stand in the run's folder, or else what is known of agents without a model."""
+    database = config.runs_dir / config.name / "run.sqlite"
+    spent = read_spent(database) if database.exists() else Spent()
+    if spent.episodes >= LEAST_MEASURED:
+        return Pace(
+            seconds=spent.seconds / spent.episodes / config.explore.concurrency,
+            tokens=spent.tokens / spent.episodes,
+            cost=None if spent.cost is None else spent.cost / spent.episodes,
+            source=f"the {spent.episodes} episodes in the run's folder",
+        )
+    if config.models.agent is not None:
+        return Pace(seconds=None, tokens=None, cost=None, source="nothing yet, since the agent's model was never asked")
+    return Pace(1 / EPISODES_PER_SECOND, 0.0, 0.0, "the embedded suite and agent on two idle cores")
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return None if None in known else sum(value or 0 for value in known)
 
 
 def _check_plugins(config: RunConfig) -> None:
@@ -114,7 +201,6 @@ def _warmup(config: RunConfig, split: str) -> StagePlan:
         tasks=tasks,
         arms=1,
         episodes=episodes,
-        minutes=_minutes(episodes),
     )
 
 
@@ -126,8 +212,7 @@ def _explore(config: RunConfig, split: str) -> StagePlan:
         does=f"{tasks} tasks under {arms} arms in {config.explore.waves} waves",
         tasks=tasks,
         arms=arms,
-        episodes=tasks * arms,
-        minutes=_minutes(tasks * arms),
+        episodes=min(tasks * arms, config.explore.max_episodes or tasks * arms),
     )
 
 
@@ -166,16 +251,12 @@ def _evaluate(config: RunConfig, split: str) -> StagePlan:
         tasks=tasks,
         arms=arms + shuffled + alone,
         episodes=episodes,
-        minutes=round(_minutes(episodes) + reading, 1),
+        minutes=reading,
     )
 
 
 def _report(config: RunConfig, split: str) -> StagePlan:
     return StagePlan(stage="report", does="one self-contained HTML page", minutes=0.1)
-
-
-def _minutes(episodes: int) -> float:
-    return round(STARTING_MINUTES + episodes / EPISODES_PER_SECOND / 60, 1)
 
 
 _PLANNERS: dict[str, Callable[[RunConfig, str], StagePlan]] = {
