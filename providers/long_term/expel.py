@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from providers.base import Distiller, Insight, ProviderCard
+from providers.base import Distiller, Insight, ProviderCard, Vote
 from providers.lexical import tokenise
 from providers.long_term.base import SpaceProvider, with_origins
 from providers.space import Space
@@ -16,6 +18,9 @@ from providers.types import Effect, Outcome, Query, Record, Retrieval, Trajector
 
 NEW_COUNT = 2
 USELESS_IN_A_ROW = 3
+SHOWN = 20
+MAX_VOTES = 4
+ORDER = ("REMOVE", "AGREE", "EDIT", "ADD")
 WORDS_SHARE = 0.3
 MEANING_SHARE = 0.7
 CONTRADICTION = 0.7
@@ -23,11 +28,22 @@ CONTRADICTION = 0.7
 _QUOTED = re.compile(r"[\"“«]([^\"”»]+)[\"”»]")
 
 
-class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
-    """The original's counted rules under its three model-free operations (the fourth, EDIT, needs a writer).
+@dataclass(frozen=True)
+class Ballot:
+    """What one run says: its votes, each with the id of the lesson it is about (None: a new one), and its digest."""
 
-    ADD starts a lesson at 2. One that is there, or stands inside the new one, gets AGREE, +1. A contradicted lesson
-    loses 1, as does one that was injected into three failing tasks in a row; a correct task gives it 1. At 0 it goes.
+    votes: tuple[tuple[Vote, str | None], ...]
+    run: str | None
+
+
+class Expel(SpaceProvider[Ballot]):
+    """The original's counted rules under its four operations, applied in its order: REMOVE, AGREE, EDIT, ADD.
+
+    ADD starts a lesson at 2. One that is there, or stands inside the new one, gets AGREE, +1. EDIT rewords a lesson,
+    +1; where the new words hold another lesson, that one gets AGREE instead. REMOVE takes 1; where the list is full, 3.
+    The distiller is shown 20 lessons (the original's whole list), those nearest to the task by words first, and has
+    four votes, one per lesson. Beside the votes, a lesson that a new one contradicts loses 1, as does one that was
+    injected into three failing tasks in a row; a correct task gives it 1. At 0 it goes.
     The original caps the list at 20 rules for one benchmark; a stream with hundreds of fields would forget a lesson
     before its field returns, so the cap is 200 here: the lowest counts go first, of equals the oldest.
     Lessons are found by TF-IDF cosine and need one shared word; runs by 0.3 TF-IDF + 0.7 cosine of the question.
@@ -69,41 +85,44 @@ class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
             effects=tuple(Effect(provider=self.card.name, kind="use", record_id=record.id) for record in insights),
         )
 
-    async def distil(self, trajectory: Trajectory, outcome: Outcome) -> tuple[tuple[Insight, ...], str | None] | None:
-        insights = await self.distiller.insights(trajectory, outcome)
+    async def distil(self, trajectory: Trajectory, outcome: Outcome) -> Ballot | None:
+        known = await asyncio.to_thread(self._shown, trajectory.question)
+        lessons = [Insight(text=record.text, kind=record.payload["kind"]) for record in known]
+        votes = _counted_votes(await self.distiller.votes(trajectory, outcome, lessons), known)
         run = await self.distiller.condensed_run(trajectory, outcome) if outcome.correct is True else None
-        return (insights, run) if insights or run else None
+        return Ballot(votes, run) if votes or run else None
 
-    def draft(self, trajectory: Trajectory, artefact: tuple[tuple[Insight, ...], str | None]) -> list[Record]:
-        insights, run = artefact
-        drafts = [
-            self.space.new_record(
+    def draft(self, trajectory: Trajectory, artefact: Ballot) -> list[Record]:
+        """One draft per vote; one about a known lesson links to it and is no record of its own."""
+        drafts = []
+        for position, (vote, lesson) in enumerate(artefact.votes):
+            payload = {"text": vote.text, "kind": vote.kind, "count": NEW_COUNT, "useless": 0}
+            if lesson is not None:
+                payload["vote"] = vote.operation
+            draft = self.space.new_record(
                 "insight",
                 trajectory,
                 position,
-                text=insight.text,
-                payload={"text": insight.text, "kind": insight.kind, "count": NEW_COUNT, "useless": 0},
-                signature=content_hash(insight.kind, _terms(insight.text)),
+                text=vote.text,
+                payload=payload,
+                signature=content_hash(vote.kind, _terms(vote.text)),
             )
-            for position, insight in enumerate(insights)
-        ]
-        if run:
-            drafts.append(self.space.new_record("run", trajectory, 0, text=trajectory.question, payload={"text": run}))
+            drafts.append(draft.model_copy(update={"links": (lesson,)}) if lesson is not None else draft)
+        if artefact.run:
+            run = {"text": artefact.run}
+            drafts.append(self.space.new_record("run", trajectory, 0, text=trajectory.question, payload=run))
         return drafts
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         kept: dict[str, None] = {}
         for draft, vector in zip(drafts, vectors, strict=True):
-            if draft.kind == "insight":
-                self._weaken_contradicted(draft)
-                known = self._same_lesson(draft)
-                if known is not None:
-                    self.space.update(_counted(with_origins(known, draft.origins), +1))
-                    kept[known.id] = None
-                    continue
-                draft = draft.model_copy(update={"payload": draft.payload | {"order": self._next_order()}})
-            self.space.add([draft], vector[np.newaxis])
-            kept[draft.id] = None
+            if draft.links:
+                kept |= dict.fromkeys(self._voted(draft))
+            elif draft.kind == "insight":
+                kept[self._added(draft, vector)] = None
+            else:
+                self.space.add([draft], vector[np.newaxis])
+                kept[draft.id] = None
         self._enforce_cap()
         return tuple(kept)
 
@@ -140,15 +159,56 @@ class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
         best = sorted(blended, key=lambda record_id: (-blended[record_id], record_id))[: self.card.top_k]
         return self.fitting(query, (self.space.existing(record_id) for record_id in best))
 
-    def _same_lesson(self, draft: Record) -> Record | None:
+    def _shown(self, question: str) -> list[Record]:
+        with self.space.snapshot():
+            near = {record.id: score for record, score in self.space.search_tfidf(question, SHOWN, kind="insight")}
+            lessons = self.space.records("insight")
+        lessons.sort(key=lambda record: (-near.get(record.id, 0.0), -record.payload["count"], record.id))
+        return lessons[:SHOWN]
+
+    def _added(self, draft: Record, vector: np.ndarray) -> str:
+        """ADD: the id of the lesson that now holds the draft."""
+        self._weaken_contradicted(draft)
+        known = self._same_lesson(draft)
+        if known is not None:
+            self.space.update(_counted(with_origins(known, draft.origins), +1))
+            return known.id
+        draft = draft.model_copy(update={"payload": draft.payload | {"order": self._next_order()}})
+        self.space.add([draft], vector[np.newaxis])
+        return draft.id
+
+    def _voted(self, draft: Record) -> tuple[str, ...]:
+        """A vote on a known lesson: the id of the one that now holds it; nothing where it went in the meantime."""
+        lesson = self.space.get(draft.links[0])
+        if lesson is None or lesson.state == "archived":
+            return ()
+        vote = draft.payload["vote"]
+        if vote == "REMOVE":
+            full = len(self.space.records("insight")) >= self.max_insights
+            self._settle(lesson, -3 if full else -1)
+            return ()
+        if vote == "EDIT":
+            draft = draft.model_copy(update={"signature": content_hash(lesson.payload["kind"], _terms(draft.text))})
+            other = self._same_lesson(draft, besides=lesson)
+            if other is None:
+                words = {"text": draft.text, "useless": 0}
+                lesson = lesson.model_copy(
+                    update={"text": draft.text, "signature": draft.signature, "payload": lesson.payload | words}
+                )
+            lesson = other or lesson
+        self.space.update(_counted(with_origins(lesson, draft.origins), +1))
+        return (lesson.id,)
+
+    def _same_lesson(self, draft: Record, besides: Record | None = None) -> Record | None:
         """The lesson with the same index terms, or one whose terms stand in the new one's in a row; same kind only."""
         known = self.space.find_signature(draft.signature, kind="insight")
-        if known is not None:
+        if known is not None and known.id != (besides or draft).id:
             return known
+        kind = (besides or draft).payload["kind"]
         new = f" {_terms(draft.text)} "
         for record in self.space.records("insight"):
             terms = _terms(record.text)
-            if record.payload["kind"] == draft.payload["kind"] and terms and f" {terms} " in new:
+            if record.id != (besides or draft).id and record.payload["kind"] == kind and terms and f" {terms} " in new:
                 return record
         return None
 
@@ -180,6 +240,21 @@ class Expel(SpaceProvider[tuple[tuple[Insight, ...], str | None]]):
         order = self.space.counter("insights") + 1
         self.space.set_counter("insights", order)
         return order
+
+
+def _counted_votes(votes: Sequence[Vote], known: Sequence[Record]) -> tuple[tuple[Vote, str | None], ...]:
+    """The votes that count, in the original's order: at most four, one per known lesson, none on an unknown one."""
+    counted: list[tuple[Vote, str | None]] = []
+    seen: set[int] = set()
+    for vote in votes:
+        if vote.operation in ("ADD", "EDIT") and not _terms(vote.text):
+            continue
+        if vote.operation == "ADD":
+            counted.append((vote, None))
+        elif vote.lesson is not None and 0 <= vote.lesson < len(known) and vote.lesson not in seen:
+            seen.add(vote.lesson)
+            counted.append((vote, known[vote.lesson].id))
+    return tuple(sorted(counted[:MAX_VOTES], key=lambda entry: ORDER.index(entry[0].operation)))
 
 
 def _terms(text: str) -> str:

@@ -64,6 +64,8 @@ class ScriptedDistiller:
         self.next_revision = revision
         self.next_experience = experience
         self.search_texts = dict(search_texts or {})
+        self.next_votes: tuple[Vote, ...] | None = None
+        self.known_lessons: list[str] = []
         self.calls = 0
         self.broken = False
 
@@ -77,6 +79,10 @@ class ScriptedDistiller:
         return self.insight_lines
 
     async def votes(self, trajectory: Trajectory, outcome: Outcome, known: Sequence[Insight]) -> tuple[Vote, ...]:
+        self.known_lessons = [lesson.text for lesson in known]
+        if self.next_votes is not None:
+            self._called()
+            return self.next_votes
         lessons = await self.insights(trajectory, outcome)
         return tuple(Vote(operation="ADD", text=lesson.text, kind=lesson.kind) for lesson in lessons)
 

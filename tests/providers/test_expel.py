@@ -9,7 +9,7 @@ import pytest
 from memory_toys import CORRECT, UNKNOWN, WRONG, ScriptedDistiller, open_bank, query_of, run_of
 
 from providers.bank import MemoryBank
-from providers.base import Insight
+from providers.base import Insight, Vote
 from providers.long_term.expel import Expel
 from providers.types import Outcome, StoreReceipt
 
@@ -141,6 +141,94 @@ async def test_a_contradicted_lesson_loses_one_and_goes_at_zero(expel: Expel) ->
     assert counts(expel)["Railways stand under Transport."] == 2
     await learn(expel, "t4", 'Asked on coal output: "Coal" was not meant, was it.', outcome=WRONG)
     assert 'Asked about coal output: read "Coal" there.' not in counts(expel)
+
+
+async def vote(expel: Expel, task: str, *votes: Vote, question: str = "How much coal?") -> StoreReceipt:
+    distiller = expel.distiller
+    assert isinstance(distiller, ScriptedDistiller)
+    distiller.next_votes = votes
+    receipt = await expel.store(run_of(task, question), CORRECT)
+    distiller.next_votes = None
+    return receipt
+
+
+async def test_an_edit_rewords_the_lesson_in_place_and_counts_for_it(expel: Expel) -> None:
+    first = await learn(expel, "t1", "Coal stands under Energy.")
+    edit = Vote(operation="EDIT", lesson=0, text="Peat and lignite stand under Energy.")
+    receipt = await vote(expel, "t2", edit)
+    assert expel.distiller.known_lessons == ["Coal stands under Energy."]  # type: ignore[attr-defined]
+    assert receipt.record_ids == first.record_ids
+    assert counts(expel) == {"Peat and lignite stand under Energy.": 3}
+    (record,) = expel.space.records("insight")
+    assert [origin.task_id for origin in record.origins] == ["t1", "t2"]
+    assert "lignite" in (await expel.retrieve(query_of("lignite"))).text
+    assert (await expel.retrieve(query_of("coal"))).empty
+    again = await learn(expel, "t3", "Peat and lignite stand under Energy.")
+    assert again.record_ids == first.record_ids
+
+
+async def test_an_edit_that_says_another_lesson_agrees_with_that_one(expel: Expel) -> None:
+    await learn(expel, "t1", "Coal stands under Energy.", "Railways carry coal.")
+    known = sorted(counts(expel))
+    query = "coal energy under stands"
+    edit = Vote(operation="EDIT", lesson=0, text="Know that railways carry coal everywhere.")
+    await vote(expel, "t2", edit, question=query)
+    assert expel.distiller.known_lessons[0] == "Coal stands under Energy."  # type: ignore[attr-defined]
+    assert sorted(counts(expel)) == known
+    assert counts(expel) == {"Coal stands under Energy.": 2, "Railways carry coal.": 3}
+
+
+async def test_an_edit_may_extend_its_own_lesson(expel: Expel) -> None:
+    await learn(expel, "t1", "Coal stands under Energy.")
+    await vote(expel, "t2", Vote(operation="EDIT", lesson=0, text="Coal stands under Energy, not under Economy."))
+    assert counts(expel) == {"Coal stands under Energy, not under Economy.": 3}
+
+
+async def test_agree_and_remove_change_the_count_and_nothing_else(expel: Expel) -> None:
+    await learn(expel, "t1", "Coal stands under Energy.")
+    await vote(expel, "t2", Vote(operation="AGREE", lesson=0))
+    assert counts(expel) == {"Coal stands under Energy.": 3}
+    for task, left in (("t3", 2), ("t4", 1)):
+        await vote(expel, task, Vote(operation="REMOVE", lesson=0))
+        assert counts(expel) == {"Coal stands under Energy.": left}
+    await vote(expel, "t5", Vote(operation="REMOVE", lesson=0))
+    assert counts(expel) == {}
+
+
+async def test_remove_takes_three_where_the_list_is_full(bank: MemoryBank) -> None:
+    expel = Expel(bank.space("expel"), ScriptedDistiller(), max_insights=1)
+    await learn(expel, "t1", "Coal stands under Energy.")
+    await vote(expel, "t2", Vote(operation="AGREE", lesson=0))
+    await vote(expel, "t3", Vote(operation="REMOVE", lesson=0))
+    assert counts(expel) == {}
+
+
+async def test_one_vote_per_lesson_four_in_all_and_none_on_an_unknown_one(expel: Expel) -> None:
+    await learn(expel, "t1", "Coal stands under Energy.")
+    agree, lost = Vote(operation="AGREE", lesson=0), Vote(operation="AGREE", lesson=7)
+    adds = [Vote(operation="ADD", text=f"Fact about {word}.") for word in ("rail", "river", "coast", "tax")]
+    await vote(expel, "t2", lost, agree, agree, *adds)
+    assert counts(expel)["Coal stands under Energy."] == 3
+    assert sorted(counts(expel)) == [
+        "Coal stands under Energy.",
+        "Fact about coast.",
+        "Fact about rail.",
+        "Fact about river.",
+    ]
+
+
+async def test_a_vote_on_a_lesson_that_went_meanwhile_does_nothing(expel: Expel) -> None:
+    await learn(expel, "t1", "Coal stands under Energy.")
+    run = run_of("t2", "How much coal?")
+    expel.distiller.next_votes = (Vote(operation="EDIT", lesson=0, text="Other words."),)  # type: ignore[attr-defined]
+    ballot = await expel.distil(run, CORRECT)
+    assert ballot is not None
+    (lesson,) = expel.space.records("insight")
+    expel.space.archive(lesson.id, "meanwhile")
+    drafts = expel.draft(run, ballot)
+    with expel.space.transaction():
+        assert expel.keep(drafts, expel.space.encoder.encode([draft.text for draft in drafts])) == ()
+    assert counts(expel) == {}
 
 
 async def test_use_raises_and_repeated_uselessness_lowers_the_count(expel: Expel) -> None:
