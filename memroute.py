@@ -390,7 +390,7 @@ def _score(run: Run, args: argparse.Namespace) -> object:
 
     from synth.rewards import score
 
-    score(run)
+    asyncio.run(score(run))
     return json.loads(run.rewards.read_text(encoding="utf-8"))
 
 

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from synth.judge.scale import JudgedPhase, weight_problems
+
 
 class Section(BaseModel):
     """Base of the sections: unknown keys are errors."""
@@ -173,8 +175,16 @@ class ExploreConfig(Section):
 class RewardConfig(Section):
     """Rewards and the filter (reconstruction of MemAgent 4.3; thresholds are ours)."""
 
-    judge: Literal["rules"] = "rules"
-    """Who scores decisions; `rules` needs no model."""
+    judge: Literal["rules", "lm"] = "rules"
+    """Who scores decisions; `rules` needs no model, `lm` asks `models.judge`."""
+    weights: dict[JudgedPhase, dict[str, float]] = Field(default_factory=dict)
+    """Weights of the judge's dimensions by decision (begin, query, no_op, end), each summing to 1; empty keeps ours."""
+    end: Literal["reuse", "uplift", "judge"] = "reuse"
+    """What rewards an End decision: later reuse, reuse beyond what all providers achieved there, or the judge."""
+    max_failed_share: float = Field(default=0.1, ge=0, le=1)
+    """Share of decisions that the judge's endpoint may fail on; above it the stage stops, and continues later."""
+    weighting: Literal["none", "discriminability"] = "none"
+    """Weight of a Begin row in training: 1, or 1 + d where d is higher the fewer providers solve the task."""
     eps_in: float = 0.6
     """Least reward, 0 to 1, of an In decision that is kept."""
     eps_end: float = 0.5
@@ -185,6 +195,14 @@ class RewardConfig(Section):
     """Later tasks an origin must have had before "never reused" counts as 0 and not as unscored."""
     in_requires_correct: bool = True
     """Keep In decisions of solved episodes only."""
+
+    @field_validator("weights")
+    @classmethod
+    def _whole_weights(cls, value: dict[JudgedPhase, dict[str, float]]) -> dict[JudgedPhase, dict[str, float]]:
+        problems = weight_problems(value)
+        if problems:
+            raise PydanticCustomError("weights", "{problems}", {"problems": "; ".join(problems)})
+        return value
 
 
 class DatasetConfig(Section):

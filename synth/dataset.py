@@ -21,8 +21,9 @@ from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, InMode
 from router.table import RoutingTable, TableRow
 from synth.facts import Probe, RewardFact
-from synth.rewards import STAGE, episode_names, is_empty, rewards_signature, success_set
+from synth.rewards import STAGE, episode_names, rewards_signature
 from synth.runs import Run
+from synth.success import is_empty, success_set
 
 Phase = Literal["begin", "in", "end"]
 Part = Literal["train", "validation"]

@@ -16,16 +16,19 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from providers.errors import BankError
 from providers.types import Flow, Outcome, Preview, Retrieval, Trajectory
 from router.context import EndContext, InContext
 from router.decisions import InDecision
+from synth.judge.scale import Unscored, Verdict
 
 FACTS_VERSION = 1
 
 Status = Literal["done", "failed", "timeout"]
+
+_VERDICT: TypeAdapter[Verdict | Unscored] = TypeAdapter(Verdict | Unscored)
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -49,6 +52,11 @@ CREATE TABLE IF NOT EXISTS rewards (
     signature TEXT, phase TEXT, task_id TEXT, provider TEXT, in_mode TEXT, repeat INTEGER, step INTEGER,
     reward REAL, dimensions TEXT NOT NULL,
     PRIMARY KEY (signature, phase, task_id, provider, in_mode, repeat, step)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reward_notes (
+    signature TEXT, phase TEXT, task_id TEXT, provider TEXT, in_mode TEXT, repeat INTEGER, step INTEGER,
+    note TEXT NOT NULL,
+    PRIMARY KEY (signature, phase, task_id, provider, in_mode, repeat, step)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict TEXT NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -151,6 +159,8 @@ class RewardFact(Flow):
     step: int = -1
     reward: float | None
     dimensions: dict[str, int] = Field(default_factory=dict)
+    note: str = ""
+    """The judge's reason, or why the decision is unscored."""
 
 
 class _Body(Flow):
@@ -416,29 +426,23 @@ class Facts:
         ]
 
     def add_rewards(self, signature: str, rewards: Iterable[RewardFact]) -> None:
-        """Append the rewards computed under one signature of reward settings, in one transaction."""
+        """Write the rewards computed under one signature of reward settings; a decision's latest reward counts."""
         self.flush()
         for fact in rewards:
+            key = (signature, fact.phase, fact.task_id, fact.provider, fact.in_mode, fact.repeat, fact.step)
+            dimensions = json.dumps(fact.dimensions, sort_keys=True)
             self._write(
-                "INSERT OR IGNORE INTO rewards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    signature,
-                    fact.phase,
-                    fact.task_id,
-                    fact.provider,
-                    fact.in_mode,
-                    fact.repeat,
-                    fact.step,
-                    fact.reward,
-                    json.dumps(fact.dimensions, sort_keys=True),
-                ),
+                "INSERT OR REPLACE INTO rewards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*key, fact.reward, dimensions)
             )
+            self._write("INSERT OR REPLACE INTO reward_notes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, fact.note))
         self.flush()
 
     def rewards(self, signature: str) -> list[RewardFact]:
+        columns = "phase, task_id, provider, in_mode, repeat, step"
         rows = self._rows(
-            "SELECT phase, task_id, provider, in_mode, repeat, step, reward, dimensions FROM rewards"
-            " WHERE signature = ? ORDER BY phase, task_id, provider, in_mode, repeat, step",
+            f"SELECT {columns}, reward, dimensions, COALESCE(note, '') FROM rewards"
+            f" LEFT JOIN reward_notes USING (signature, {columns})"
+            f" WHERE signature = ? ORDER BY {columns}",
             signature,
         )
         return [
@@ -451,6 +455,16 @@ class Facts:
                 step=row[5],
                 reward=row[6],
                 dimensions=json.loads(row[7]),
+                note=row[8],
             )
             for row in rows
         ]
+
+    def verdict(self, key: str) -> Verdict | Unscored | None:
+        """A judge's verdict by the content that was judged, None where it was not."""
+        rows = self._rows("SELECT verdict FROM verdicts WHERE key = ?", key)
+        return _VERDICT.validate_json(rows[0][0]) if rows else None
+
+    def add_verdict(self, key: str, verdict: Verdict | Unscored) -> None:
+        """Keep a verdict; the first one of a content stays."""
+        self._write("INSERT OR IGNORE INTO verdicts VALUES (?, ?)", (key, verdict.model_dump_json()))

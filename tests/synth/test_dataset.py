@@ -268,7 +268,7 @@ async def run(tmp_path: Path) -> Run:
     run = Run.open(toy_config(tmp_path))
     await warm_up(run)
     await explore(run)
-    score(run)
+    await score(run)
     return run
 
 

@@ -302,7 +302,7 @@ from synth.warmup import warm_up
 with Run.open(toy_config(Path({runs!r}), "killed")) as run:
     asyncio.run(warm_up(run))
     asyncio.run(explore(run))
-    score(run)
+    asyncio.run(score(run))
     build(run)
 """
 
@@ -319,7 +319,7 @@ def chain(runs: Path, **environment: str) -> int:
 
 async def whole(run: Run) -> tuple[str, str]:
     await explored(run)
-    score(run)
+    await score(run)
     build(run)
     return json.loads((run.dataset / "card.json").read_text())["hash"], content(RoutingTable.load(run.table("explore")))
 

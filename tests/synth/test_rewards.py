@@ -18,8 +18,10 @@ from router.table import Cell, RoutingTable, TableRow
 from synth.config import RewardConfig
 from synth.explore import explore
 from synth.facts import Probe, Served
-from synth.rewards import Positive, SuccessSet, reuse_rewards, rewards_signature, score, solves, success_set
+from synth.reuse import Definition, Reuse, later_reuse
+from synth.rewards import rewards_signature, score
 from synth.runs import Run
+from synth.success import Positive, SuccessSet, solves, success_set
 from synth.warmup import warm_up
 
 
@@ -74,13 +76,33 @@ def probes(shown: dict[str, tuple[int, list[tuple[str, float]]]]) -> dict[str, P
     }
 
 
-def reuse(
-    shown: dict[str, tuple[int, list[tuple[str, float]]]], solved: set[str], least: int = 1, unscored: str = ""
-) -> dict[str, float | None]:
+def found(
+    shown: dict[str, tuple[int, list[tuple[str, float]]]],
+    solved: set[str],
+    unscored: str = "",
+    peers: dict[tuple[str, str], bool] | None = None,
+) -> dict[str, Reuse]:
+    """The reuse of every task's run at `p`."""
     facts = probes(shown)
     results = {(task_id, "p"): None if task_id in unscored else task_id in solved for task_id in facts}
-    found = reuse_rewards([(task_id, "p") for task_id in facts], facts, results, least)
-    return {task_id: reuse.reward for (task_id, _), reuse in found.items()}
+    return {
+        task_id: reuse
+        for (task_id, _), reuse in later_reuse(
+            [(task_id, "p") for task_id in facts], facts, {**results, **(peers or {})}
+        ).items()
+    }
+
+
+def reuse(
+    shown: dict[str, tuple[int, list[tuple[str, float]]]],
+    solved: set[str],
+    least: int = 1,
+    unscored: str = "",
+    definition: Definition = "reuse",
+    peers: dict[tuple[str, str], bool] | None = None,
+) -> dict[str, float | None]:
+    of_task = found(shown, solved, unscored, peers)
+    return {task_id: one.reward(definition, least) for task_id, one in of_task.items()}
 
 
 def test_reuse_counts_later_tasks_that_were_shown_an_item_and_solved_ones() -> None:
@@ -114,6 +136,51 @@ def test_an_item_of_two_origins_gives_each_half_the_credit() -> None:
     assert both["a"] == both["b"] == pytest.approx((0.5 + 1) / (0.5 + 2))
 
 
+def test_reuse_knows_which_later_task_was_shown_what_and_how_it_ended() -> None:
+    shown = {"a": (0, []), "b": (1, [("a", 0.5)]), "c": (2, [("a", 1.0), ("b", 1.0)])}
+    of_a = found(shown, {"c"})["a"]
+    assert [(event.task_id, event.share, event.solved) for event in of_a.events] == [
+        ("b", 0.5, False),
+        ("c", 1.0, True),
+    ]
+    assert (of_a.exposures, of_a.used, of_a.won) == (2, 1.5, 1.0)
+
+
+def test_uplift_pays_for_what_others_did_not_solve_and_not_for_easy_tasks() -> None:
+    shown = {"a": (0, []), "b": (1, [("a", 1.0)])}
+    easy = {("b", name): True for name in "qrs"}
+    hard = {("b", name): False for name in "qrs"}
+    assert reuse(shown, {"b"}, definition="uplift", peers=easy)["a"] == pytest.approx(0.5)
+    assert reuse(shown, {"b"}, definition="uplift", peers=hard)["a"] == pytest.approx(1.0)
+    assert reuse(shown, set(), definition="uplift", peers=easy)["a"] == pytest.approx(0.0)
+    assert reuse(shown, set(), definition="uplift", peers=hard)["a"] == pytest.approx(0.5)
+    assert reuse(shown, {"b"}, definition="reuse", peers=easy) == reuse(shown, {"b"}, definition="reuse", peers=hard)
+
+
+def test_uplift_is_censored_and_zero_as_reuse_is() -> None:
+    shown = {"a": (0, []), "b": (1, []), "c": (1, [])}
+    assert reuse(shown, {"b"}, least=2, definition="uplift") == {"a": 0.0, "b": None, "c": None}
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from([0.25, 0.5, 1.0]), st.booleans()), min_size=1, max_size=12),
+    st.sampled_from(["reuse", "uplift"]),
+)
+def test_every_definition_stays_in_range_and_a_solved_reuse_never_costs(
+    events: list[tuple[bool, float, bool]], definition: Definition
+) -> None:
+    tasks = [f"t{number}" for number in range(len(events))]
+    shown: dict[str, tuple[int, list[tuple[str, float]]]] = {"a": (0, [])}
+    shown.update({task: (1, [("a", share)]) for task, (_, share, _) in zip(tasks, events, strict=True)})
+    peers = {(task, "q"): other for task, (_, _, other) in zip(tasks, events, strict=True)}
+    solved = {task for task, (won, _, _) in zip(tasks, events, strict=True) if won}
+    before = reuse(shown, solved - {"t0"}, definition=definition, peers=peers)["a"]
+    after = reuse(shown, solved | {"t0"}, definition=definition, peers=peers)["a"]
+    assert before is not None
+    assert after is not None
+    assert 0 <= before <= after <= 1
+
+
 @given(st.integers(0, 20), st.integers(0, 20))
 def test_reuse_rewards_stay_between_zero_and_one_and_grow_with_success(won: int, lost: int) -> None:
     tasks = [f"t{number}" for number in range(won + lost)]
@@ -135,7 +202,7 @@ async def run(tmp_path: Path) -> Run:
 
 
 async def test_score_writes_rewards_a_summary_and_the_judge_into_the_table(run: Run) -> None:
-    score(run)
+    await score(run)
     rewards = run.facts.rewards(rewards_signature(run))
     summary = json.loads(run.rewards.read_text())
     table = RoutingTable.load(run.table("explore"))
@@ -156,16 +223,16 @@ async def test_score_writes_rewards_a_summary_and_the_judge_into_the_table(run: 
 async def test_score_runs_no_episode_again_and_keeps_to_its_settings(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    score(run)
+    await score(run)
     first = run.facts.rewards(rewards_signature(run))
     capsys.readouterr()
-    score(run)
+    await score(run)
     assert "score: done already" in capsys.readouterr().err
     config, root = run.config, run.config.runs_dir
     episodes = run.facts.episodes("explore", bodies=False)
     run.close()
     with Run.open(toy_config(root, rewards=RewardConfig(min_exposures=1000))) as other:
-        score(other)
+        await score(other)
         assert other.facts.episodes("explore", bodies=False) == episodes
         second = other.facts.rewards(rewards_signature(other))
     assert all(fact.reward is None or fact.reward > 0 for fact in second if fact.phase == "end")
@@ -176,4 +243,4 @@ async def test_score_runs_no_episode_again_and_keeps_to_its_settings(
 
 async def test_scoring_before_exploring_is_refused(tmp_path: Path) -> None:
     with Run.open(toy_config(tmp_path)) as run, pytest.raises(ConfigError, match="memroute explore"):
-        score(run)
+        await score(run)

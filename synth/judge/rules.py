@@ -1,164 +1,60 @@
-"""Judging a memory decision from what the agent then did (MemAgent B.2): dimensions, aggregation, and a rule judge.
-
-A judge never sees gold or outcome. Its dimension scores are whole numbers 0 to 5; what cannot be read is None.
-"""
+"""A judge by rules: word overlap, repeated steps, signs of progress. Deterministic, and says that it is rules."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, Protocol
 
-from providers.errors import JudgeError
 from providers.lexical import tokenise
 from providers.page_text import fields
-from providers.types import Flow, Step
-
-JudgedPhase = Literal["begin", "query", "no_op"]
-
-TOP = 5
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """One thing that is scored 0 to 5; of an inverted one 0 is the best."""
-
-    name: str
-    weight: float
-    inverted: bool = False
-
-
-DIMENSIONS: Mapping[JudgedPhase, tuple[Dimension, ...]] = {
-    "begin": (
-        Dimension("relevance", 0.30),
-        Dimension("utilization", 0.35),
-        Dimension("progress", 0.25),
-        Dimension("noise", 0.10, inverted=True),
-    ),
-    "query": (
-        Dimension("relevance", 0.30),
-        Dimension("utilization", 0.30),
-        Dimension("progress", 0.25),
-        Dimension("noise", 0.15, inverted=True),
-    ),
-    "no_op": (
-        Dimension("missed_opportunity", 0.50, inverted=True),
-        Dimension("self_sufficiency", 0.30),
-        Dimension("progress", 0.20),
-    ),
-}
-"""Dimensions per decision (MemAgent Table 8; the weights are ours). End is rewarded by later reuse, not judged."""
-
-BEGIN_TASK, IN_TASK, MEMORY, BEGIN_ACTIONS, IN_ACTIONS = 500, 300, 800, 2000, 400
-"""Characters that a judge reads of each field (MemAgent B.2)."""
-
-
-class Verdict(Flow):
-    """The scores of one decision by dimension name."""
-
-    phase: JudgedPhase
-    scores: dict[str, int]
-
-    @property
-    def reward(self) -> float:
-        """r_d in [0, 1]: see `aggregate`."""
-        return aggregate(self.phase, self.scores)
-
-
-def aggregate(phase: JudgedPhase, scores: Mapping[str, int]) -> float:
-    """r_d = g_d * sum of w_i * h_i with h_i = s_i / 5, or 1 - s_i / 5 where inverted (MemAgent B.2).
-
-    g_d is 0 for Begin and Query where relevance is 0 (an empty or irrelevant retrieval), else 1.
-
-    Raises:
-        JudgeError: a dimension is missing, unknown, no whole number, or out of range; nothing is filled in.
-    """
-    dimensions = DIMENSIONS[phase]
-    if set(scores) != {dimension.name for dimension in dimensions}:
-        raise JudgeError(f"a {phase} verdict scores {sorted(scores)}, not {[d.name for d in dimensions]}")
-    for name, score in scores.items():
-        if type(score) is not int or not 0 <= score <= TOP:
-            raise JudgeError(f"a {phase} verdict gives {name} = {score!r}, which is no whole number from 0 to {TOP}")
-    if phase != "no_op" and scores["relevance"] == 0:
-        return 0.0
-    shares = ((1 - scores[d.name] / TOP if d.inverted else scores[d.name] / TOP) * d.weight for d in dimensions)
-    return round(sum(shares), 6)
-
-
-class Judge(Protocol):
-    """Scores decisions; None where there is nothing to read, so that the decision stays unscored."""
-
-    def begin(self, case: BeginCase) -> Verdict | None: ...
-
-    def query(self, case: InCase) -> Verdict | None: ...
-
-    def no_op(self, case: InCase) -> Verdict | None: ...
-
-
-@dataclass(frozen=True)
-class BeginCase:
-    """A Begin decision: the task, what was injected, and all that the agent then did."""
-
-    task: str
-    memory: str
-    actions: Sequence[Step]
-    answer: str | None
-    skills: tuple[str, ...] = ()
-    """Names of the injected skills."""
-    similarity: float = 0.0
-    """Cosine of the encoded question and preview."""
-
-
-@dataclass(frozen=True)
-class InCase:
-    """An In decision before step `len(before)`: the memory that was shown or held back, and the steps around it."""
-
-    task: str
-    memory: str
-    before: Sequence[Step]
-    after: Step | None
-    """The next step; None where the agent answered."""
-    answer: str | None
+from providers.types import Step
+from synth.judge.cases import BEGIN_ACTIONS, BEGIN_TASK, IN_ACTIONS, IN_TASK, MEMORY, BeginCase, Case, EndCase, InCase
+from synth.judge.scale import TOP, Unscored, Verdict
 
 
 class RuleJudge:
-    """Reads the dimensions off word overlap, repeated steps and signs of progress; deterministic."""
+    """Reads the dimensions off word overlap, repeated steps and signs of progress."""
 
-    def begin(self, case: BeginCase) -> Verdict | None:
-        if not case.actions and case.answer is None:
-            return None
+    name = "rules"
+    says = "rules: word overlap, repeated steps and signs of progress; no model read anything"
+    identity = "rules-1"
+    concurrency = 1
+
+    async def judge(self, case: Case) -> Verdict | Unscored:
+        if not case.readable:
+            return Unscored(kind="nothing to read")
+        if isinstance(case, BeginCase):
+            return Verdict(phase="begin", scores=self._begin(case))
+        if isinstance(case, EndCase):
+            return Verdict(phase="end", scores=self._end(case))
+        return Verdict(phase=case.phase, scores=self._query(case) if case.injected else self._no_op(case))
+
+    def _begin(self, case: BeginCase) -> dict[str, int]:
         task, memory = _words(case.task[:BEGIN_TASK]), _words(case.memory[:MEMORY])
         told = memory - task
         acted = _words(_actions(case.actions, case.answer)[:BEGIN_ACTIONS]) - task
         used_skill = any(step.tool in case.skills for step in case.actions)
         wasted = [step for step, waste in zip(case.actions, _wasted(case.actions), strict=True) if waste]
         misled = sum(1 for step in wasted if _words(_arguments(step)) & told)
-        scores = {
+        return {
             "relevance": max(_level(_share(task, memory), RELEVANCE), _level(case.similarity, SIMILARITY)),
             "utilization": TOP if used_skill else _level(_share(acted, told), UTILIZATION),
             "progress": _progress(case.actions, case.answer),
             "noise": min(TOP, misled + 2) if misled else min(1, len(wasted)),
         }
-        return Verdict(phase="begin", scores=scores)
 
-    def query(self, case: InCase) -> Verdict | None:
-        if case.after is None and case.answer is None:
-            return None
+    def _query(self, case: InCase) -> dict[str, int]:
         task, memory, visible = self._views(case)
         after = _words(_next_action(case)) - task
-        scores = {
+        return {
             "relevance": _level(_share(task, memory), RELEVANCE),
             "utilization": _level(_share(after - visible, memory), UTILIZATION),
             "progress": _advance(case),
             "noise": round(TOP * _share(memory, visible)),
         }
-        return Verdict(phase="query", scores=scores)
 
-    def no_op(self, case: InCase) -> Verdict | None:
-        if case.after is None and case.answer is None:
-            return None
+    def _no_op(self, case: InCase) -> dict[str, int]:
         task, memory, visible = self._views(case)
         after = _words(_next_action(case))
         lacked = (task & memory) - visible
@@ -168,12 +64,20 @@ class RuleJudge:
             missed = 3
         else:
             missed = round(2 * _share(task, lacked))
-        scores = {
+        return {
             "missed_opportunity": missed,
             "self_sufficiency": round(TOP * max(_share(task, visible), _share(after - task, visible))),
             "progress": _advance(case),
         }
-        return Verdict(phase="no_op", scores=scores)
+
+    def _end(self, case: EndCase) -> dict[str, int]:
+        task = _words(case.task)
+        known = max((_share(task, _words(earlier)) for earlier in case.earlier), default=0.0)
+        return {
+            "fit": min(TOP, 2 + case.records) if case.records else 0,
+            "reusability": round(TOP * _useful(case.actions)) if case.records else 0,
+            "pollution": round(TOP * known),
+        }
 
     @staticmethod
     def _views(case: InCase) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
@@ -246,12 +150,17 @@ def _labels(observation: str) -> tuple[str, ...]:
     return tuple(fields(observation))
 
 
-def _progress(steps: Sequence[Step], answer: str | None) -> int:
-    """3 for an answer, and up to 2 by the share of steps that brought a new page or new fields."""
+def _useful(steps: Sequence[Step]) -> float:
+    """The share of steps that brought a new page or new fields; 0 where there is no step."""
     sources: set[str] = set()
     labels: set[str] = set()
     useful = sum(any(_news(step, sources, labels)) for step in steps)
-    return (3 if answer else 0) + (round(2 * useful / len(steps)) if steps else 0)
+    return useful / len(steps) if steps else 0.0
+
+
+def _progress(steps: Sequence[Step], answer: str | None) -> int:
+    """3 for an answer, and up to 2 by the share of useful steps."""
+    return (3 if answer else 0) + round(2 * _useful(steps))
 
 
 def _advance(case: InCase) -> int:
