@@ -350,13 +350,18 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _provider_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
-    actions.add_parser("list", help="the installed providers, one line each").set_defaults(names=[])
+    listing = actions.add_parser("list", help="the installed providers, one line each")
+    listing.set_defaults(names=[])
+    listing.add_argument("--markdown", action="store_true", help="print a Markdown table, as docs/providers.md has it")
     describe = actions.add_parser("describe", help="what a provider stores, how it retrieves, and its gate")
-    describe.add_argument(
-        "names", nargs="+", metavar="NAME", help="a provider's name or dotted path package.module:Class"
-    )
+    check = actions.add_parser("check", help="put providers through the conformance kit; exit code 1 where one fails")
+    name = "a provider's name or dotted path package.module:Class"
+    describe.add_argument("names", nargs="+", metavar="NAME", help=name)
+    check.add_argument("names", nargs="*", metavar="NAME", help=name)
+    check.add_argument("--all", action="store_true", help="check every installed provider")
+    check.add_argument("--property", action="append", metavar="NAME", help="check this property alone (repeatable)")
     for sub in actions.choices.values():
-        sub.add_argument("--json", action="store_true", help="print the cards as one JSON object")
+        sub.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
 def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
@@ -545,28 +550,33 @@ def _show_schema(args: argparse.Namespace) -> int:
 
 
 def _do_providers(args: argparse.Namespace) -> int:
+    from providers.cards import card_line, card_page, cards_table
     from providers.registry import provider_cards, provider_paths
 
+    if args.action == "check":
+        return _check_providers(args)
     cards = provider_cards(args.names or sorted(provider_paths()))
     if args.json:
         _print_json({"providers": [card.model_dump() for card in cards]})
-        return 0
-    for card in cards:
-        if args.action == "list":
-            print(f"{card.name:<16} {card.title:<16} {card.family:<11} {card.stores}")
-        else:
-            _describe(card)
+    elif args.action == "describe":
+        print("\n\n".join(card_page(card) for card in cards))
+    else:
+        print(cards_table(cards).rstrip() if args.markdown else "\n".join(card_line(card) for card in cards))
     return 0
 
 
-def _describe(card: ProviderCard) -> None:
-    floor = "none, as in its paper" if card.relevance_floor is None else f"{card.relevance_floor:g}"
-    print(f"{card.title} ({card.name}), family {card.family}")
-    print(f"  stores          {card.stores}")
-    print(f"  retrieves       {card.retrieves}")
-    print(f"  gate            {'every run' if card.gate == 'all' else 'successful runs only'}")
-    print(f"  top-k           {card.top_k}")
-    print(f"  relevance floor {floor}")
+def _check_providers(args: argparse.Namespace) -> int:
+    from providers.conformance import PROPERTIES, check_providers, print_checks
+    from providers.registry import provider_paths
+
+    if bool(args.names) == args.all:
+        return _complain('name the providers to check, or give --all; see "memroute providers check --help".', 2)
+    checks = check_providers(args.names or sorted(provider_paths()), args.property or tuple(PROPERTIES))
+    seen = list(checks) if args.json else print_checks(checks)
+    passed = all(check.passed for check in seen)
+    if args.json:
+        _print_json({"passed": passed, "checks": [check.model_dump() for check in seen]})
+    return 0 if passed else 1
 
 
 def _do_doctor(args: argparse.Namespace) -> int:
@@ -691,10 +701,11 @@ VERBS = (
     ),
     Verb(
         "providers",
-        "list or describe the memory providers",
-        "Lists the installed providers, those of other packages included, or describes some of them.",
-        "printed.",
-        "memroute providers describe expel awm",
+        "list, describe or check the memory providers",
+        "Lists the installed providers, those of other packages included, describes some of them, or checks that they "
+        "keep to what every provider must: stores that survive crashes, pure previews, gates, namespaces and so on.",
+        "printed; check ends with exit code 1 where a provider fails.",
+        "memroute providers check awm my_package.memory:MyProvider",
         _do_providers,
         _provider_arguments,
     ),

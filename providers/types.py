@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
@@ -20,6 +20,35 @@ class Flow(BaseModel):
     """Base of everything that crosses a room's boundary: immutable, no unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+def well_formed(text: str) -> str:
+    """`text` as UTF-8 can hold it: surrogates that stand in pairs are joined, single ones become U+FFFD.
+
+    Models and truncated pages send such text; unmended, it could be neither stored nor encoded.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _well_formed_values(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {_well_formed_values(key): _well_formed_values(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_well_formed_values(part) for part in value]
+    return value
+
+
+Text = Annotated[str, AfterValidator(well_formed)]
+"""Text from outside: pages, models, users."""
+Arguments = Annotated[dict[str, Any], AfterValidator(_well_formed_values)]
 
 
 def content_hash(*parts: Any) -> str:
@@ -42,7 +71,7 @@ class Task(Flow):
     """
 
     id: str
-    question: str
+    question: Text
     suite: str
     family: str = ""
     split: Split
@@ -68,11 +97,11 @@ class Step(Flow):
     """One action of a task agent and what came back."""
 
     index: int
-    thought: str = ""
+    thought: Text = ""
     tool: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    observation: str = ""
-    error: str | None = None
+    arguments: Arguments = Field(default_factory=dict)
+    observation: Text = ""
+    error: Text | None = None
     started: float = 0.0
     seconds: float = 0.0
     usage: dict[str, float] = Field(default_factory=dict)
@@ -98,12 +127,12 @@ class Trajectory(Flow):
 
     id: str
     task_id: str
-    question: str
+    question: Text
     agent: str
     seed: int
     settings: dict[str, Any] = Field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    answer: str | None = None
+    answer: Text | None = None
     status: tuple[str, ...] = ()
     """Signs seen at run time: errors, empty results, "last updated" lines, confirmations. No outcome."""
     injections: tuple[Injection, ...] = ()
@@ -142,7 +171,7 @@ class Outcome(Flow):
 class Query(Flow):
     """What is asked of all memories at once: the text is encoded once and shared."""
 
-    text: str
+    text: Text
     embedding: np.ndarray = Field(repr=False)
     """float32, L2-normalised, shape (dimension,)."""
     namespace: str = "default"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from providers import page_text
 from providers.distill.shape import ENDING, READ, RunShape, subject_of
@@ -172,6 +173,10 @@ def failure_lessons(shape: RunShape) -> list[str]:
 
 
 def identifier(*parts: str) -> str:
-    """A Python name made of the words of `parts`, each once, of at most 80 characters."""
-    words = re.findall(r"[a-z0-9]+", " ".join(parts).lower())
+    """A Python name made of the words of `parts`, each once, of at most 80 characters.
+
+    Words of other scripts are taken where there are no Latin ones.
+    """
+    text = " ".join(parts).lower()
+    words = re.findall(r"[a-z0-9]+", text) or re.findall(r"\w+", unicodedata.normalize("NFKC", text))
     return "_".join(dict.fromkeys(words))[:80].strip("_")

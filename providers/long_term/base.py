@@ -15,6 +15,8 @@ from providers.space import Space
 from providers.types import Effect, Origin, Outcome, Preview, Query, Record, Retrieval, StoreReceipt, Trajectory
 
 PREVIEW_CHARACTERS = 200
+INJECTION_CHARACTERS = 16_000
+"""Most text that a retrieval gives, whatever pages or questions a run left in the bank; usual ones stay far below."""
 
 Artefact = TypeVar("Artefact")
 
@@ -55,7 +57,10 @@ class SpaceProvider(ABC, Generic[Artefact]):
     async def retrieve(self, query: Query) -> Retrieval:
         """What to inject; nothing changes in the bank. Raises ModelError where the distiller is asked and fails."""
         self._check(query)
-        return await self.refine(query, await asyncio.to_thread(self._retrieve, query))
+        found = await self.refine(query, await asyncio.to_thread(self._retrieve, query))
+        if len(found.text) <= INJECTION_CHARACTERS:
+            return found
+        return found.model_copy(update={"text": found.text[: INJECTION_CHARACTERS - 1] + "…"})
 
     async def store(self, trajectory: Trajectory, outcome: Outcome) -> StoreReceipt:
         """Keep what this provider keeps of a run, once: the same trajectory gets the receipt it got before.
