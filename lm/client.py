@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import os
+import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lm.cache import ResponseCache, cache_key
+from lm.cache import Question, ResponseCache
 from lm.cost import Ledger, Price
 from lm.errors import AnswerError, ModelError
+from lm.gate import Gate
 from lm.structured import Shape, complaint, read, response_format
-from lm.types import Completion, Message, TokenLogprob, Usage
+from lm.types import Completion, Message, Purpose, ToolSpec, Usage
+from lm.wire import BadBody, read_body, retry_after
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-    from openai.types.chat import ChatCompletion
 
 log = logging.getLogger(__name__)
 
+_STATUS = re.compile(r"^Error code: \d+ - ")
+
 TOP_LOGPROBS = 20
 """Alternatives per token that endpoints agree to give."""
+
+LONGEST_WAIT = 120.0
+"""An endpoint that asks to wait longer (seconds) is not waited for: the call fails, and its caller may come again."""
+
+FIRST_BACKOFF = 0.5
+"""Seconds before the first retry where the endpoint names none; doubled each time, up to `LONGEST_BACKOFF`."""
+LONGEST_BACKOFF = 16.0
 
 
 class ChatModel:
     """Asks one model. Answers are cached, retried where that may help, and counted by purpose.
 
     The key is read from the environment variable `key_env` at every call (local endpoints need none) and appears in
-    no error, log or cache. `temperature` None leaves the endpoint's own. Every method raises `ModelError`.
+    no error, log or cache. `temperature` None leaves the endpoint's own. `timeout` is the time of one call to its last
+    byte. Every method that asks raises `ModelError`.
     """
 
     def __init__(
@@ -64,80 +78,74 @@ class ChatModel:
         self,
         messages: Sequence[Message],
         *,
-        purpose: str,
+        purpose: Purpose,
         temperature: float | None = None,
         max_tokens: int = 1024,
         sample: int = 0,
         top_logprobs: int | None = None,
         response_format: Mapping[str, Any] | None = None,
+        tools: Sequence[ToolSpec] = (),
+        tool_choice: str | Mapping[str, Any] | None = None,
     ) -> Completion:
-        """One answer. `sample` tells apart several answers to the same question; it is the seed where sampling is on.
-
-        `top_logprobs` asks for log-probabilities with so many alternatives per token.
+        """One answer, never an empty one. `sample` tells apart several answers to the same question; it is the seed
+        where sampling is on. `top_logprobs` asks for log-probabilities with so many alternatives per token.
         """
         warmth = self._temperature if temperature is None else temperature
-        request: dict[str, Any] = {
-            "model": self.model,
-            "messages": [message.model_dump() for message in messages],
-            self._limit_name: max_tokens,
-        }
+        settings: dict[str, Any] = {self._limit_name: max_tokens}
         if warmth is not None:
-            request["temperature"] = warmth
+            settings["temperature"] = warmth
         if warmth != 0:
-            request["seed"] = sample
+            settings["seed"] = sample
         if top_logprobs is not None:
-            request |= {"logprobs": True, "top_logprobs": top_logprobs}
+            settings |= {"logprobs": True, "top_logprobs": top_logprobs}
         if response_format is not None:
-            request["response_format"] = dict(response_format)
-        if self._options:
-            request["extra_body"] = self._options
-        key = cache_key({"base_url": self.base_url, "sample": sample, **request})
-        if self._cache is not None and (known := self._cache.get(key)) is not None:
-            self.ledger.cache_hit(purpose)
-            return known
-        answer = await self._ask(request)
-        self.ledger.call(purpose, answer.usage, self._price)
-        if self._cache is not None:
-            self._cache.put(key, answer)
-        return answer
+            settings["response_format"] = dict(response_format)
+        if tools:
+            settings["tools"] = [tool.wire() for tool in tools]
+            settings["parallel_tool_calls"] = False
+        if tool_choice is not None:
+            settings["tool_choice"] = tool_choice
+        return await self._answer([message.wire() for message in messages], settings, sample, purpose)
 
     async def structured(
         self,
         messages: Sequence[Message],
         shape: type[Shape],
         *,
-        purpose: str,
+        purpose: Purpose,
         temperature: float | None = None,
         max_tokens: int = 1024,
         sample: int = 0,
     ) -> Shape:
         """One answer as `shape`; an unreadable one is sent back once with what is wrong with it, then `AnswerError`."""
-        turns = list(messages)
+        turns, cut = list(messages), False
         for attempt in ("first", "repaired"):
-            answer = await self.complete(
-                turns,
-                purpose=purpose,
-                temperature=temperature,
-                max_tokens=max_tokens,
-                sample=sample,
-                response_format=response_format(shape),
-            )
+            said = ""
             try:
-                return read(answer.text, shape)
-            except ValueError as error:
+                answer = await self.complete(
+                    turns,
+                    purpose=purpose,
+                    temperature=temperature,
+                    max_tokens=max_tokens,
+                    sample=sample,
+                    response_format=response_format(shape),
+                )
+                said, cut = answer.text, answer.finish_reason == "length"
+                return read(said, shape)
+            except (AnswerError, ValueError) as error:
                 log.info("%s: the %s answer is no %s", self.model, attempt, shape.__name__)
                 turns += [
-                    Message(role="assistant", content=answer.text),
-                    Message(role="user", content=complaint(error)),
+                    Message(role="assistant", content=said or "(nothing)"),
+                    Message(role="user", content=complaint(error, shape)),
                 ]
-        reason = " (it was cut off: allow more tokens)" if answer.finish_reason == "length" else ""
+        reason = " (it was cut off: allow more tokens)" if cut else ""
         raise AnswerError(
             f"{self.model} gave no readable {shape.__name__} in two answers{reason}: "
             "use a model that follows a JSON schema."
         )
 
     async def label_logprobs(
-        self, messages: Sequence[Message], labels: Sequence[str], *, purpose: str
+        self, messages: Sequence[Message], labels: Sequence[str], *, purpose: Purpose
     ) -> dict[str, float]:
         """The natural-log probability that the answer starts with each label; -inf where it is not among the likeliest.
 
@@ -164,82 +172,141 @@ class ChatModel:
                 mass[meant[0]] += math.exp(logprob)
         return {label: math.log(share) if share > 0 else -math.inf for label, share in mass.items()}
 
+    async def close(self) -> None:
+        """Close the connections of the running event loop; a later call opens new ones."""
+        if self._loop is asyncio.get_running_loop():
+            self._loop = None
+            await self._client.close()
+
     @property
     def _limit_name(self) -> str:
         """OpenAI's own models refuse the name that all others know."""
         return "max_completion_tokens" if "api.openai.com" in self.base_url else "max_tokens"
 
-    async def _ask(self, request: Mapping[str, Any]) -> Completion:
+    async def _answer(
+        self, messages: list[dict[str, Any]], settings: dict[str, Any], sample: int, purpose: Purpose
+    ) -> Completion:
+        """From the cache, or else from the endpoint; what an answer cost is counted before it is looked at."""
+        identity = {**settings, "sample": sample, **({"options": self._options} if self._options else {})}
+        question = Question(self.base_url, self.model, messages, identity)
+        known, miss = self._cache.get(question) if self._cache is not None else (None, "no cache")
+        if known is not None:
+            self.ledger.of(purpose).cached += 1
+            return known
+        request = {"model": self.model, "messages": messages, **settings}
+        if self._options:
+            request["extra_body"] = self._options
+        answer = await self._ask(request, purpose)
+        self._count(answer.usage, purpose, miss)
+        if answer.empty:
+            self.ledger.of(purpose).failed += 1
+            mend = "allow more tokens" if answer.finish_reason == "length" else "check the prompt and the model"
+            raise AnswerError(f"{self.model} gave an empty answer ({answer.finish_reason or 'no reason'}): {mend}.")
+        if self._cache is not None:
+            self._cache.put(question, answer, purpose, miss)
+        return answer
+
+    def _count(self, usage: Usage | None, purpose: Purpose, miss: str) -> None:
+        self.ledger.call(purpose, usage, self._price, miss)
+        if self._cache is not None:
+            cost = None if usage is None or self._price is None else self._price.of(usage)
+            tokens = (usage.prompt_tokens, usage.completion_tokens) if usage is not None else (0, 0)
+            self._cache.spend(purpose, self.model, *tokens, cost)
+
+    async def _ask(self, request: Mapping[str, Any], purpose: Purpose) -> Completion:
+        """Call until there is an answer, a failure that will not pass, or no retry is left."""
+        spend = self.ledger.of(purpose)
+        for attempt in itertools.count():
+            try:
+                return await self._call(request)
+            except ModelError as error:
+                wait = error.retry_after if error.retry_after is not None else _backoff(attempt)
+                if not error.retryable or attempt >= self._retries or wait > LONGEST_WAIT:
+                    spend.failed += 1
+                    raise
+                log.info("asked again in %.1f s: %s", wait, error)
+                limited = error.rate_limited
+            spend.retries += 1
+            self.ledger.waiting += limited
+            try:
+                await asyncio.sleep(wait)
+            finally:
+                self.ledger.waiting -= limited
+        raise AssertionError("unreachable")
+
+    async def _call(self, request: Mapping[str, Any]) -> Completion:
+        """One call through the gate, which learns from how it ends."""
+        client, gate = self._connect()
+        async with gate.slot() as mark:
+            try:
+                answer = await self._send(client, request)
+            except ModelError as error:
+                if error.rate_limited:
+                    gate.rate_limited(mark, min(error.retry_after or FIRST_BACKOFF, LONGEST_WAIT))
+                elif error.retryable:
+                    gate.troubled()
+                raise
+            gate.answered()
+            return answer
+
+    async def _send(self, client: AsyncOpenAI, request: Mapping[str, Any]) -> Completion:
         import openai
 
         key = os.environ.get(self._key_env, "")
-        client, gate = self._connect()
         try:
-            async with gate:
-                response = await client.chat.completions.create(
+            async with asyncio.timeout(self._timeout):
+                response = await client.chat.completions.with_raw_response.create(
                     **request, extra_headers={"Authorization": f"Bearer {key or 'none'}"}
                 )
+                return read_body(response.http_response.text)
+        except (TimeoutError, openai.APITimeoutError):
+            failure = self._failed(None, f"no answer within {self._timeout:g} s", key)
         except openai.APIStatusError as error:
-            raise self._failed(error.status_code, error.message, key) from None
+            wait, spent = retry_after(error.response.headers), error.code == "insufficient_quota"
+            failure = self._failed(error.status_code, error.message, key, wait=wait, spent=spent)
         except openai.APIConnectionError as error:
-            raise self._failed(None, f"{error.message} {error.__cause__ or ''}", key) from None
+            failure = self._failed(None, f"{error.message} {error.__cause__ or ''}", key)
+        except BadBody as error:
+            failure = self._failed(error.status, str(error), key)
         except openai.OpenAIError as error:
-            raise self._failed(200, str(error), key) from None
-        return self._completion(response, key)
+            failure = self._failed(200, str(error), key)
+        raise failure  # outside of the handlers: the error carries no request, whose headers hold the key
 
-    def _connect(self) -> tuple[AsyncOpenAI, asyncio.Semaphore]:
-        """The client and the concurrency gate of the running event loop."""
+    def _connect(self) -> tuple[AsyncOpenAI, Gate]:
+        """The client and the gate of the running event loop."""
         import openai
 
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop = loop
-            self._gate = asyncio.Semaphore(self._concurrency)
+            self._gate = Gate(self._concurrency)
             self._client = openai.AsyncOpenAI(
-                base_url=self.base_url, api_key="none", timeout=self._timeout, max_retries=self._retries
+                base_url=self.base_url, api_key="none", timeout=self._timeout, max_retries=0
             )
         return self._client, self._gate
 
-    def _completion(self, response: ChatCompletion, key: str) -> Completion:
-        """Read a response of status 200, which may still hold an error or no answer."""
-        body = getattr(response, "model_extra", None) or {}
-        if problem := body.get("error"):
-            status = problem.get("code") if isinstance(problem, dict) else None
-            message = problem.get("message", problem) if isinstance(problem, dict) else problem
-            raise self._failed(status if isinstance(status, int) else 200, str(message), key)
-        if not getattr(response, "choices", None):
-            raise self._failed(200, "the response holds no choices", key)
-        choice = response.choices[0]
-        usage = response.usage
-        return Completion(
-            text=choice.message.content or "",
-            finish_reason=choice.finish_reason or "",
-            logprobs=tuple(
-                TokenLogprob(
-                    token=each.token,
-                    logprob=each.logprob,
-                    top={other.token: other.logprob for other in each.top_logprobs or ()},
-                )
-                for each in choice.logprobs.content
-            )
-            if choice.logprobs is not None and choice.logprobs.content
-            else None,
-            usage=Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
-            if usage is not None
-            else None,
-        )
-
-    def _failed(self, status: int | None, message: str, key: str) -> ModelError:
-        """A typed error without the key, whatever the endpoint echoed."""
+    def _failed(
+        self, status: int | None, message: str, key: str, *, wait: float | None = None, spent: bool = False
+    ) -> ModelError:
+        """A typed error without the key, whatever the endpoint echoed. `spent`: the account has no money left."""
+        message = _STATUS.sub("", message)
         said = " ".join((message.replace(key, "[key]") if key else message).split())[:300]
-        retryable = status is None or status in (408, 409, 429) or status >= 500
+        retryable = (status is None or status in (408, 409, 429) or status >= 500) and not spent
         mend = {
             401: f"set {self._key_env} to a valid key",
             403: f"set {self._key_env} to a key that may use this model",
             404: "check base_url and model",
-            429: "wait, or lower the concurrency",
+            429: "top up the account" if spent else "wait, or lower the concurrency",
         }.get(status or 0, "check that the endpoint runs" if retryable else "check the request and the model")
         return ModelError(
             f"{self.model} at {self.base_url} failed ({status or 'no connection'}: {said}): {mend}.",
             retryable=retryable,
+            rate_limited=status == 429 and not spent,
+            retry_after=wait,
         )
+
+
+def _backoff(attempt: int) -> float:
+    """Seconds before retry `attempt`, spread so that calls that failed together do not come again together."""
+    grown: float = FIRST_BACKOFF * 2**attempt
+    return min(LONGEST_BACKOFF, grown) * random.uniform(0.75, 1.25)

@@ -6,11 +6,18 @@ class MemrouteError(Exception):
 
 
 class ModelError(MemrouteError):
-    """A chat model failed or answered something unreadable; `retryable` says whether asking again may help."""
+    """A chat model failed or answered something unreadable; `retryable` says whether asking again may help.
 
-    def __init__(self, message: str, *, retryable: bool) -> None:
+    `rate_limited` marks an endpoint that asks for fewer calls; `retry_after` is the wait in seconds that it names.
+    """
+
+    def __init__(
+        self, message: str, *, retryable: bool, rate_limited: bool = False, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.rate_limited = rate_limited
+        self.retry_after = retry_after
 
 
 class AnswerError(ModelError):

@@ -11,6 +11,10 @@ from pydantic import BaseModel, ValidationError
 Shape = TypeVar("Shape", bound=BaseModel)
 
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
+
+MOST_TRIES = 20
+"""Opening braces of one answer that are tried."""
 
 
 def response_format(shape: type[BaseModel]) -> dict[str, Any]:
@@ -20,29 +24,51 @@ def response_format(shape: type[BaseModel]) -> dict[str, Any]:
 
 
 def read(text: str, shape: type[Shape]) -> Shape:
-    """The first JSON object in an answer as `shape`, whatever prose or fence stands around it.
+    """The first JSON object in an answer that is a `shape`, whatever prose or fence stands around it.
 
-    Raises ValueError (pydantic's error is one) that says what is wrong with it.
+    Zero-width characters are dropped where the answer does not parse with them. Raises ValueError (pydantic's error is
+    one) that says what is wrong.
     """
     answer = _THINKING.sub("", text)
-    start = answer.find("{")
-    if start < 0:
-        raise ValueError("there is no JSON object in the answer")
     try:
-        value, _ = json.JSONDecoder().raw_decode(answer, start)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"the JSON does not parse: {error}") from error
-    return shape.model_validate(value)
+        return _first(answer, shape)
+    except ValueError:
+        bare = _ZERO_WIDTH.sub("", answer)
+        if bare == answer:
+            raise
+    return _first(bare, shape)
 
 
-def complaint(error: ValueError) -> str:
-    """What to tell the model about its unreadable answer."""
+def complaint(error: Exception, shape: type[BaseModel]) -> str:
+    """What to tell the model about its unreadable answer; some endpoints ignore the schema, so it is shown here."""
     reasons = (
         "; ".join(f"{'.'.join(map(str, each['loc'])) or 'object'}: {each['msg']}" for each in error.errors())
         if isinstance(error, ValidationError)
         else str(error)
     )
-    return f"That answer cannot be used: {reasons}. Reply again with the JSON object alone, in the requested form."
+    schema = json.dumps(_strict(shape.model_json_schema()), ensure_ascii=False)
+    return (
+        f"That answer cannot be used: {reasons}. Reply again with one JSON object alone, of this JSON schema: {schema}"
+    )
+
+
+def _first(answer: str, shape: type[Shape]) -> Shape:
+    """Objects are tried in the order of their opening braces; where none fits, the first one's error is raised."""
+    decoder, start = json.JSONDecoder(), answer.find("{")
+    problems: list[ValueError] = []
+    while start >= 0 and len(problems) < MOST_TRIES:
+        try:
+            value, end = decoder.raw_decode(answer, start)
+        except (ValueError, RecursionError) as error:
+            problems.append(ValueError(f"the JSON does not parse: {error}"))
+            end = start + 1
+        else:
+            try:
+                return shape.model_validate(value)
+            except ValidationError as error:
+                problems.append(error)
+        start = answer.find("{", end)
+    raise problems[0] if problems else ValueError("there is no JSON object in the answer")
 
 
 def _strict(schema: Any) -> Any:

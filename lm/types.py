@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+Purpose = Literal["agent", "distiller", "judge", "verifier", "router"]
+"""What a chat model is asked for; calls, tokens and money are counted by it."""
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Message(_Frozen):
-    """One turn of a chat."""
+class ToolCall(_Frozen):
+    """A call that a model asks for. `arguments` is what it wrote: JSON, if it kept to the rules."""
 
-    role: Literal["system", "user", "assistant"]
-    content: str
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolSpec(_Frozen):
+    """A tool as a model is told of it; `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+    def wire(self) -> dict[str, Any]:
+        """As chat endpoints spell it."""
+        return {"type": "function", "function": self.model_dump()}
+
+
+class Message(_Frozen):
+    """One turn of a chat. `tool_calls` belong to an assistant's turn, `tool_call_id` to a tool's answer."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+    def wire(self) -> dict[str, Any]:
+        """As chat endpoints spell it; half a surrogate pair, which no JSON body can carry, becomes "?"."""
+        turn: dict[str, Any] = {"role": self.role, "content": self.content.encode("utf-8", "replace").decode()}
+        if self.tool_calls:
+            turn["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        if self.tool_call_id:
+            turn["tool_call_id"] = self.tool_call_id
+        return turn
 
 
 class Usage(_Frozen):
@@ -38,5 +75,10 @@ class Completion(_Frozen):
 
     text: str
     finish_reason: str
+    tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     usage: Usage | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.text.strip() and not self.tool_calls

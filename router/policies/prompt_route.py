@@ -80,7 +80,7 @@ class PromptRoute:
         messages = [Message(role="user", content=render(self._base, context, CHAT))]
         try:
             answer: BaseModel = await self._answerer.structured(
-                messages, shape, purpose="prompt_route", max_tokens=ANSWER_TOKENS
+                messages, shape, purpose="router", max_tokens=ANSWER_TOKENS
             )
         except AnswerError:
             return self._rules.decide(context, fallback=True)
