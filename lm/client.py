@@ -87,8 +87,10 @@ class ChatModel:
         tools: Sequence[ToolSpec] = (),
         tool_choice: str | Mapping[str, Any] | None = None,
     ) -> Completion:
-        """One answer, never an empty one. `sample` tells apart several answers to the same question; it is the seed
-        where sampling is on. `top_logprobs` asks for log-probabilities with so many alternatives per token.
+        """One answer. `sample` tells apart several answers to the same question; it is the seed where sampling is on.
+
+        `top_logprobs` asks for log-probabilities with so many alternatives per token. An empty answer is given as it is
+        and not kept.
         """
         warmth = self._temperature if temperature is None else temperature
         settings: dict[str, Any] = {self._limit_name: max_tokens}
@@ -120,22 +122,21 @@ class ChatModel:
         """One answer as `shape`; an unreadable one is sent back once with what is wrong with it, then `AnswerError`."""
         turns, cut = list(messages), False
         for attempt in ("first", "repaired"):
-            said = ""
+            answer = await self.complete(
+                turns,
+                purpose=purpose,
+                temperature=temperature,
+                max_tokens=max_tokens,
+                sample=sample,
+                response_format=response_format(shape),
+            )
+            cut = answer.finish_reason == "length"
             try:
-                answer = await self.complete(
-                    turns,
-                    purpose=purpose,
-                    temperature=temperature,
-                    max_tokens=max_tokens,
-                    sample=sample,
-                    response_format=response_format(shape),
-                )
-                said, cut = answer.text, answer.finish_reason == "length"
-                return read(said, shape)
-            except (AnswerError, ValueError) as error:
+                return read(answer.text, shape)
+            except ValueError as error:
                 log.info("%s: the %s answer is no %s", self.model, attempt, shape.__name__)
                 turns += [
-                    Message(role="assistant", content=said or "(nothing)"),
+                    Message(role="assistant", content=answer.text or "(nothing)"),
                     Message(role="user", content=complaint(error, shape)),
                 ]
         reason = " (it was cut off: allow more tokens)" if cut else ""
@@ -198,11 +199,7 @@ class ChatModel:
             request["extra_body"] = self._options
         answer = await self._ask(request, purpose)
         self._count(answer.usage, purpose, miss)
-        if answer.empty:
-            self.ledger.of(purpose).failed += 1
-            mend = "allow more tokens" if answer.finish_reason == "length" else "check the prompt and the model"
-            raise AnswerError(f"{self.model} gave an empty answer ({answer.finish_reason or 'no reason'}): {mend}.")
-        if self._cache is not None:
+        if self._cache is not None and not answer.empty:
             self._cache.put(question, answer, purpose, miss)
         return answer
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import BaseModel, Field, create_model
 
 from lm.structured import response_format
-from lm.types import Completion, Message
+from lm.types import Completion, Message, Purpose
 from providers.errors import JudgeError, ModelError
 from providers.types import Step, content_hash
 from synth.judge.cases import BEGIN_ACTIONS, BEGIN_TASK, IN_ACTIONS, IN_TASK, MEMORY, BeginCase, Case, EndCase, InCase
@@ -21,7 +21,7 @@ from synth.judge.scale import DIMENSIONS, JudgedPhase, Unscored, Verdict
 if TYPE_CHECKING:
     import jinja2
 
-PURPOSE = "judge"
+PURPOSE: Purpose = "judge"
 
 MAX_TOKENS = 400
 """Room for a few sentences of reasons and the scores."""
@@ -39,7 +39,7 @@ class Asked(Protocol):
         self,
         messages: Sequence[Message],
         *,
-        purpose: str,
+        purpose: Purpose,
         max_tokens: int = ...,
         response_format: Mapping[str, Any] | None = ...,
     ) -> Completion: ...
