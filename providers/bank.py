@@ -15,43 +15,20 @@ from urllib.parse import quote
 
 from providers.embedder import Encoder
 from providers.errors import BankError
-from providers.space import Pending, Space
-from providers.types import SCHEMA_VERSION
+from providers.index_file import remove_indexes
+from providers.namespaces import DEFAULT, checked_namespace
+from providers.schema import APPLICATION_ID, BANK_SCHEMA, SCHEMA, count_spaces, migrate, row_digest, write_space
+from providers.space import Change, Space
+from providers.view import Row
 
-APPLICATION_ID = 0x6D656D72
 BUSY_SECONDS = 30.0
+INDEXED_FROM = 2_000
+"""Records from which on a space's indexes are kept beside the bank; fewer are indexed again in no time."""
+CHECKED_BYTES = 64 * 2**20
+"""Banks of at most this size are checked page by page when they are opened; rows have digests of their own."""
 
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE records (
-    provider TEXT NOT NULL, namespace TEXT NOT NULL, id TEXT NOT NULL,
-    kind TEXT NOT NULL, state TEXT NOT NULL, signature TEXT NOT NULL,
-    body TEXT NOT NULL, generation INTEGER NOT NULL,
-    PRIMARY KEY (provider, namespace, id)
-) WITHOUT ROWID;
-CREATE INDEX records_by_generation ON records (provider, namespace, generation);
-CREATE INDEX records_by_signature ON records (provider, namespace, signature);
-CREATE TABLE vectors (
-    provider TEXT NOT NULL, namespace TEXT NOT NULL, id TEXT NOT NULL, vector BLOB NOT NULL,
-    PRIMARY KEY (provider, namespace, id)
-);
-CREATE TABLE generations (
-    provider TEXT NOT NULL, namespace TEXT NOT NULL, generation INTEGER NOT NULL,
-    PRIMARY KEY (provider, namespace)
-) WITHOUT ROWID;
-CREATE TABLE offers (
-    provider TEXT NOT NULL, namespace TEXT NOT NULL, trajectory_id TEXT NOT NULL, receipt TEXT NOT NULL,
-    PRIMARY KEY (provider, namespace, trajectory_id)
-) WITHOUT ROWID;
-CREATE TABLE counters (
-    provider TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,
-    PRIMARY KEY (provider, namespace, name)
-) WITHOUT ROWID;
-CREATE TABLE events (
-    seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, namespace TEXT NOT NULL, record_id TEXT NOT NULL,
-    event TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL
-);
-"""
+Key = tuple[str, str]
+"""Provider and namespace."""
 
 MENDS = {
     "SQLITE_FULL": "its disk is full: free some space and start again; what was stored before is intact",
@@ -86,7 +63,8 @@ class MemoryBank:
     def open(cls, path: Path, encoder: Encoder) -> MemoryBank:
         """Open the bank at `path`, or make an empty one.
 
-        Raises BankError where the file is damaged, of another kind, or was filled through another encoder.
+        A bank of an older schema version is brought to this one. Raises BankError where the file is damaged, of another
+        kind, or was filled through another encoder.
         """
         if not path.exists():
             _create(path, encoder)
@@ -94,12 +72,16 @@ class MemoryBank:
         try:
             bank._check()
         except BaseException:
-            bank.close()
+            bank._disconnect()
             raise
         return bank
 
-    def space(self, provider: str, namespace: str = "default") -> Space:
-        """The part of the bank that one provider has in one namespace; the same object every time."""
+    def space(self, provider: str, namespace: str = DEFAULT) -> Space:
+        """The part of the bank that one provider has in one namespace; the same object every time.
+
+        There is no other way to search, and no space sees another. Raises ConfigError for what is no namespace.
+        """
+        checked_namespace(namespace)
         with self._guard:
             return self._spaces.setdefault((provider, namespace), Space(self, provider, namespace))
 
@@ -113,28 +95,68 @@ class MemoryBank:
             raise BankError("A transaction was begun inside a snapshot, which could block both: begin it outside.")
         with self._writing, self.reporting():
             self._writer.execute("BEGIN IMMEDIATE")
-            self._thread.pending = {}
+            changes: dict[Key, Change] = {}
+            self._thread.changes = changes
             try:
                 yield self._writer
+                for key, change in changes.items():
+                    write_space(self._writer, key, change.base + 1, change.records, change.content)
+                if any(change.new for change in changes.values()):
+                    count_spaces(self._writer)
                 self._writer.execute("COMMIT")
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
             finally:
-                self._thread.pending = None
+                self._thread.changes = None
+            for key, change in changes.items():
+                self.space(*key).take_over(change)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Transactions inside are each all or nothing, as ever, but reach the disk together when the batch ends."""
+        with self.reporting():
+            self._writer.execute("PRAGMA synchronous = NORMAL")
+            try:
+                yield
+            finally:
+                self._writer.execute("PRAGMA synchronous = FULL")
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @property
     def in_transaction(self) -> bool:
         """True on the thread that is inside `transaction`."""
-        return getattr(self._thread, "pending", None) is not None
+        return getattr(self._thread, "changes", None) is not None
 
-    def pending(self, provider: str, namespace: str) -> Pending:
+    def pending(self, key: Key) -> dict[str, Row]:
         """What this thread's transaction has written to a space so far; empty outside of one."""
-        if not self.in_transaction:
-            return {}
-        spaces: dict[tuple[str, str], Pending] = self._thread.pending
-        return spaces.setdefault((provider, namespace), {})
+        change = self._thread.changes.get(key) if self.in_transaction else None
+        return change.rows if change is not None else {}
+
+    def change(self, key: Key) -> Change:
+        """What this thread's transaction does to a space, to be added to."""
+        changes: dict[Key, Change] = self._thread.changes
+        if key not in changes:
+            held = _held(self._writer, key)
+            floor = self._writer.execute("SELECT value FROM meta WHERE key = 'generation_floor'").fetchone()
+            base = held or (int(floor[0]) if floor else 0, 0, 0)
+            changes[key] = Change(*base, new=held is None)
+        return changes[key]
+
+    def held(self, key: Key) -> tuple[int, int, int] | None:
+        """Generation, number of records and sum of digests of a space as committed; None where it was never written."""
+        return _held(self.committed, key)
+
+    @contextmanager
+    def one_state(self) -> Iterator[sqlite3.Connection]:
+        """All that is read inside through `committed` is of one committed state."""
+        connection = self.committed
+        connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.execute("COMMIT")
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -165,6 +187,14 @@ class MemoryBank:
         return MemoryBank.open(path, self.encoder)
 
     def close(self) -> None:
+        """Keep the indexes of large spaces, and close the file."""
+        try:
+            for space in self._spaces.values():
+                space.save_index(INDEXED_FROM)
+        finally:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         with self._guard:
             while self._connections:
                 self._connections.pop().close()
@@ -194,7 +224,7 @@ class MemoryBank:
             )
             with self._guard:
                 self._connections.append(connection)
-            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA synchronous = FULL")
         return connection
 
     def _check(self) -> None:
@@ -204,16 +234,12 @@ class MemoryBank:
             (application,) = self._writer.execute("PRAGMA application_id").fetchone()
             if application != APPLICATION_ID:
                 raise BankError(f"The file {self.path} cannot be used: {MENDS['SQLITE_NOTADB']}.")
-            (verdict,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
-            if verdict != "ok":
-                found = " ".join(verdict.split())
-                raise BankError(f"The bank {self.path} cannot be used: {MENDS['SQLITE_CORRUPT']} ({found}).")
+            self._check_pages()
             meta = dict(self._writer.execute("SELECT key, value FROM meta"))
-        if meta.get("schema_version") != str(SCHEMA_VERSION):
-            raise BankError(
-                f"The bank {self.path} has schema version {meta.get('schema_version')} and this memroute reads "
-                f"{SCHEMA_VERSION}: use the memroute that made it, or another file."
-            )
+            if meta.get("schema_version") != str(BANK_SCHEMA):
+                self._migrate(meta.get("schema_version"))
+                meta = dict(self._writer.execute("SELECT key, value FROM meta"))
+            self._check_spaces(meta.get("spaces"))
         made_with = f"{meta.get('encoder')} with {meta.get('dimension')} dimensions"
         asked = f"{self.encoder.identity} with {self.encoder.dimension} dimensions"
         if made_with != asked:
@@ -221,6 +247,62 @@ class MemoryBank:
                 f"The bank {self.path} was filled through the encoder {made_with}, not {asked}: "
                 "set `encoder` to the one that it was made with, or use another bank file."
             )
+
+    def _check_pages(self) -> None:
+        if self.path.stat().st_size > CHECKED_BYTES:
+            return
+        (verdict,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            found = " ".join(verdict.split())
+            raise BankError(f"The bank {self.path} cannot be used: {MENDS['SQLITE_CORRUPT']} ({found}).")
+
+    def _check_spaces(self, expected: str | None) -> None:
+        """What each space is said to hold is as it was written, and none is missing."""
+        keys = self._writer.execute("SELECT provider, namespace FROM generations").fetchall()
+        for key in keys:
+            _held(self._writer, key)
+        if str(len(keys)) != expected:
+            raise BankError(
+                f"The bank {self.path} cannot be used: {MENDS['SQLITE_CORRUPT']} ({len(keys)} of {expected} spaces)."
+            )
+
+    def _migrate(self, version: str | None) -> None:
+        """One transaction: a crash leaves the bank as it was."""
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            found = self._writer.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()[0]
+            migrate(self._writer, int(found) if str(found).isdigit() else -1)
+            self._writer.execute("COMMIT")
+        except BankError as error:
+            raise BankError(
+                f"The bank {self.path} has schema version {version} and this memroute reads {BANK_SCHEMA}: "
+                "use the memroute that made it, or another file."
+            ) from error
+        finally:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+
+
+def replace_bank(source: Path, target: Path) -> None:
+    """Give a closed bank file another bank's name in one step; neither has index files afterwards."""
+    source.replace(target)
+    remove_indexes(source)
+    remove_indexes(target)
+
+
+def _held(connection: sqlite3.Connection, key: Key) -> tuple[int, int, int] | None:
+    row = connection.execute(
+        "SELECT generation, records, content, digest FROM generations WHERE provider = ? AND namespace = ?", key
+    ).fetchone()
+    if row is None:
+        return None
+    if row_digest(*key, *row[:3]) != row[3]:
+        raise BankError(
+            f"The bank is damaged: what {key[0]!r} in {key[1]!r} holds is not what was stored; "
+            "see `memroute bank verify`, and restore a copy."
+        )
+    generation, records, content = row[:3]
+    return generation, records, content
 
 
 @contextmanager
@@ -240,9 +322,10 @@ def _create(path: Path, encoder: Encoder) -> None:
     def fill(connection: sqlite3.Connection) -> None:
         connection.executescript(f"PRAGMA application_id = {APPLICATION_ID}; BEGIN; {SCHEMA} COMMIT;")
         rows = [
-            ("schema_version", str(SCHEMA_VERSION)),
+            ("schema_version", str(BANK_SCHEMA)),
             ("encoder", encoder.identity),
             ("dimension", str(encoder.dimension)),
+            ("spaces", "0"),
         ]
         connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         connection.commit()

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes | bytearray) -> None:
     """Write `content` to `path`: temporary file in the same folder, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode("utf-8") if isinstance(content, str) else content

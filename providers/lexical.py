@@ -7,12 +7,16 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
+import regex
 
 K1 = 1.5
 B = 0.75
+SORT_EVERY = 4096
+"""Entries that may wait outside of the sorted order."""
 
 STOP_WORDS = frozenset(
     re.findall(
@@ -25,19 +29,39 @@ STOP_WORDS = frozenset(
     )
 )
 
-_SPACELESS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_WORD = re.compile(rf"[{_SPACELESS}]+|[^\W_{_SPACELESS}]+")
-_SPACELESS_RUN = re.compile(rf"[{_SPACELESS}]")
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_PAIRED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}々ー]"
+"""Scripts that are written without spaces between words."""
+
+_TERM = regex.compile(
+    rf"(?P<pairs>(?:{_PAIRED}\p{{M}}*)+)"
+    rf"|(?P<word>(?:(?!{_PAIRED})[\p{{L}}\p{{N}}]\p{{M}}*)+)"
+    r"|(?P<flag>\p{Regional_Indicator}{2})"
+    r"|(?P<emoji>(?![\u0000-\u00ff])\p{Extended_Pictographic})"
+)
+_OPTIONAL_MARKS = regex.compile(r"[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06ed]")
+"""Accents that did not compose, Hebrew points, Arabic vowel signs and the tatweel: a text has them or has them not."""
+_ARABIC = str.maketrans({"أ": "ا", "إ": "ا", "آ": "ا", "ى": "ي", "ة": "ه"})
+_ARABIC_ARTICLE = regex.compile(r"^ال(?=\p{Arabic}{3})")
 
 
 def words(text: str) -> list[str]:
-    """Casefolded words in order, stop words kept; scripts written without spaces give character pairs."""
+    """Casefolded words in order, stop words kept; each emoji is a word.
+
+    Scripts written without spaces give character pairs. Optional marks are left out, and Arabic words stand without
+    their article and with one form of alef, so that the usual spellings of a word meet.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    if folded.isascii():
+        return _ASCII_WORD.findall(folded)
+    folded = _OPTIONAL_MARKS.sub("", folded).translate(_ARABIC)
     found: list[str] = []
-    for match in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
-        if _SPACELESS_RUN.match(match):
-            found.extend(match[i : i + 2] for i in range(max(1, len(match) - 1)))
+    for match in _TERM.finditer(folded):
+        term = match[0]
+        if match.lastgroup == "pairs":
+            found.extend(term[i : i + 2] for i in range(max(1, len(term) - 1)))
         else:
-            found.append(match)
+            found.append(_ARABIC_ARTICLE.sub("", term) if match.lastgroup == "word" else term)
     return found
 
 
@@ -59,21 +83,28 @@ def tokenise(text: str) -> tuple[str, ...]:
 
 
 class LexicalIndex:
-    """An inverted index that grows and shrinks one document at a time; scores depend on its content alone."""
+    """An inverted index that grows and shrinks one document at a time; scores depend on its content alone.
+
+    Documents have slots in the order they came. A document's entries (term, count) are one run of the entry arrays; a
+    removed document keeps its slot with counts of zero until it is compacted away.
+    """
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         self._names: list[str] = []
         self._terms: dict[str, int] = {}
-        self._frequency: list[int] = []
-        self._postings: list[list[int]] = []
-        self._entry_slot = array("q")
+        self._frequency = array("q")
+        self._first = array("q", [0])
         self._entry_term = array("q")
         self._entry_count = array("d")
         self._length = array("d")
-        self._own: dict[int, list[int]] = {}
         self._total_length = 0
-        self._norms: np.ndarray | None = None
+        self._sorted_entries = 0
+        self._order = np.zeros(0, dtype=np.int64)
+        self._starts = np.zeros(1, dtype=np.int64)
+        self._order_slots = np.zeros(0, dtype=np.int64)
+        self._recent: dict[int, list[tuple[int, int]]] = {}
+        self._weights: tuple[np.ndarray, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -90,43 +121,82 @@ class LexicalIndex:
         self._names.append(name)
         self._length.append(len(tokens))
         self._total_length += len(tokens)
-        self._own[slot] = []
         for token, count in sorted(Counter(tokens).items()):
             term = self._terms.setdefault(token, len(self._terms))
             if term == len(self._frequency):
                 self._frequency.append(0)
-                self._postings.append([])
             self._frequency[term] += 1
-            self._postings[term].append(len(self._entry_slot))
-            self._own[slot].append(len(self._entry_slot))
-            self._entry_slot.append(slot)
+            self._recent.setdefault(term, []).append((len(self._entry_term), slot))
             self._entry_term.append(term)
             self._entry_count.append(count)
-        self._norms = None
+        self._first.append(len(self._entry_term))
+        self._weights = None
 
     def remove(self, name: str) -> None:
         """Forget `name`; nothing happens where it is unknown."""
         slot = self._slots.pop(name, None)
         if slot is None:
             return
-        for entry in self._own.pop(slot):
-            term = self._entry_term[entry]
-            self._frequency[term] -= 1
-            self._postings[term].remove(entry)
+        for entry in range(self._first[slot], self._first[slot + 1]):
+            self._frequency[self._entry_term[entry]] -= 1
             self._entry_count[entry] = 0.0
         self._total_length -= int(self._length[slot])
-        self._norms = None
+        self._weights = None
 
     def bm25(self, text: str) -> dict[str, float]:
         """BM25 over its upper bound for this query, so in [0, 1) whatever else is stored; zeros are left out.
 
         k1 = 1.5, b = 0.75, idf = ln(1 + (N - df + 0.5) / (df + 0.5)); unknown terms count with df = 0.
         """
+        return self._named(self._bm25(text))
+
+    def best_bm25(self, text: str, k: int | None = None) -> list[tuple[str, float]]:
+        """The k names (None: all) of highest BM25, best first, equal scores by name; zeros are left out."""
+        return self._best(self._bm25(text), k)
+
+    def tfidf(self, text: str) -> dict[str, float]:
+        """Cosine of TF-IDF vectors (raw counts, smoothed idf), in [0, 1]; zeros are left out."""
+        return self._named(self._tfidf(text))
+
+    def best_tfidf(self, text: str, k: int | None = None) -> list[tuple[str, float]]:
+        """The k names (None: all) of highest TF-IDF cosine, best first, equal scores by name; zeros are left out."""
+        return self._best(self._tfidf(text), k)
+
+    def dump(self) -> tuple[dict[str, Sequence[str]], dict[str, np.ndarray]]:
+        """The index as lists of names and arrays, without removed documents, for `load`."""
+        self._compact()
+        lists: dict[str, Sequence[str]] = {"names": self._names, "terms": list(self._terms)}
+        arrays: dict[str, np.ndarray] = {
+            "first": np.array(self._first, dtype=np.int64),
+            "entry_term": np.array(self._entry_term, dtype=np.int64),
+            "entry_count": np.array(self._entry_count, dtype=np.float64),
+            "length": np.array(self._length, dtype=np.float64),
+        }
+        return lists, arrays
+
+    @classmethod
+    def load(cls, lists: Mapping[str, Sequence[str]], arrays: Mapping[str, np.ndarray]) -> LexicalIndex:
+        """The index that gave `dump`."""
+        index = cls()
+        index._names = list(lists["names"])
+        index._slots = {name: slot for slot, name in enumerate(index._names)}
+        index._terms = {term: number for number, term in enumerate(lists["terms"])}
+        index._first = array("q", arrays["first"].tobytes())
+        index._entry_term = array("q", arrays["entry_term"].tobytes())
+        index._entry_count = array("d", arrays["entry_count"].tobytes())
+        index._length = array("d", arrays["length"].tobytes())
+        index._frequency = array("q", np.bincount(arrays["entry_term"], minlength=len(index._terms)).tobytes())
+        index._total_length = int(arrays["length"].sum())
+        index._sort()
+        return index
+
+    def _bm25(self, text: str) -> np.ndarray:
+        """Scores by slot."""
         count = len(self._slots)
-        if not count:
-            return {}
-        mean_length = max(self._total_length / count, 1e-9)
         scores = np.zeros(len(self._names))
+        if not count:
+            return scores
+        mean_length = max(self._total_length / count, 1e-9)
         bound = 0.0
         for token in sorted(set(tokenise(text))):
             term = self._terms.get(token)
@@ -138,15 +208,15 @@ class LexicalIndex:
             slots, counts = self._hits(term)
             lengths = np.frombuffer(self._length, dtype=np.float64)[slots]
             scores[slots] += idf * counts * (K1 + 1.0) / (counts + K1 * (1.0 - B + B * lengths / mean_length))
-        return self._named(scores / bound) if bound else {}
+        return scores / bound if bound else scores
 
-    def tfidf(self, text: str) -> dict[str, float]:
-        """Cosine of TF-IDF vectors (raw counts, smoothed idf), in [0, 1]; zeros are left out."""
+    def _tfidf(self, text: str) -> np.ndarray:
+        """Scores by slot."""
         count = len(self._slots)
-        if not count:
-            return {}
-        idf = np.log((1.0 + count) / (1.0 + np.asarray(self._frequency, dtype=np.float64))) + 1.0
         scores = np.zeros(len(self._names))
+        if not count:
+            return scores
+        idf, norms = self._document_weights()
         query_norm = 0.0
         for token, repeats in sorted(Counter(tokenise(text)).items()):
             term = self._terms.get(token)
@@ -155,31 +225,80 @@ class LexicalIndex:
             if term is not None and self._frequency[term]:
                 slots, counts = self._hits(term)
                 scores[slots] += weight * counts * idf[term]
-        if not query_norm:
-            return {}
-        norms = self._document_norms(idf)
-        return self._named(np.minimum(scores / (norms * math.sqrt(query_norm)), 1.0))
+        return np.minimum(scores / (norms * math.sqrt(query_norm)), 1.0) if query_norm else scores
 
     def _hits(self, term: int) -> tuple[np.ndarray, np.ndarray]:
-        entries = np.asarray(self._postings[term])
-        return (
-            np.frombuffer(self._entry_slot, dtype=np.int64)[entries],
-            np.frombuffer(self._entry_count, dtype=np.float64)[entries],
-        )
+        """Slots and counts of a term's entries, in the order they came; counts of removed documents are 0."""
+        if self._sorted_entries + SORT_EVERY < len(self._entry_term):
+            self._sort()
+        recent = self._recent.get(term, ())
+        if term + 1 < len(self._starts):
+            within = slice(self._starts[term], self._starts[term + 1])
+            entries, slots = self._order[within], self._order_slots[within]
+        else:
+            entries = slots = np.zeros(0, dtype=np.int64)
+        if recent:
+            late = np.array(recent, dtype=np.int64)
+            entries, slots = np.concatenate([entries, late[:, 0]]), np.concatenate([slots, late[:, 1]])
+        return slots, np.frombuffer(self._entry_count, dtype=np.float64)[entries]
 
-    def _document_norms(self, idf: np.ndarray) -> np.ndarray:
-        if self._norms is None:
-            if not len(self._entry_slot):
-                return np.ones(len(self._names))
-            weights = (
-                np.frombuffer(self._entry_count, dtype=np.float64)
-                * idf[np.frombuffer(self._entry_term, dtype=np.int64)]
-            )
-            squares = np.bincount(
-                np.frombuffer(self._entry_slot, dtype=np.int64), weights * weights, minlength=len(self._names)
-            )
-            self._norms = np.where(squares > 0, np.sqrt(squares), 1.0)
-        return self._norms
+    def _sort(self) -> None:
+        """Bring all entries in order of their terms, so that those of one term are a slice."""
+        terms = np.frombuffer(self._entry_term, dtype=np.int64)
+        slots = self._entry_slots()
+        self._order = np.argsort(terms, kind="stable")
+        self._order_slots = slots[self._order]
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(terms, minlength=len(self._terms)))])
+        self._sorted_entries = len(self._entry_term)
+        self._recent = {}
+
+    def _entry_slots(self) -> np.ndarray:
+        """The slot of every entry."""
+        first: np.ndarray = np.array(self._first, dtype=np.int64)
+        return np.repeat(np.arange(len(self._names)), first[1:] - first[:-1])
+
+    def _document_weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smoothed idf by term and the TF-IDF norm by slot (1 where it has none)."""
+        if self._weights is None:
+            frequency = np.frombuffer(self._frequency, dtype=np.int64)
+            idf = np.log((1.0 + len(self._slots)) / (1.0 + frequency)) + 1.0
+            terms = np.frombuffer(self._entry_term, dtype=np.int64)
+            weights = np.frombuffer(self._entry_count, dtype=np.float64) * idf[terms]
+            squares = np.bincount(self._entry_slots(), weights * weights, minlength=len(self._names))
+            self._weights = (idf, np.where(squares > 0, np.sqrt(squares), 1.0))
+        return self._weights
+
+    def _compact(self) -> None:
+        """Drop the slots of removed documents and the terms that only they had."""
+        if len(self._slots) == len(self._names):
+            return
+        kept = LexicalIndex()
+        tokens = {number: token for token, number in self._terms.items()}
+        for name, slot in sorted(self._slots.items(), key=lambda item: item[1]):
+            kept._slots[name] = len(kept._names)
+            kept._names.append(name)
+            kept._length.append(self._length[slot])
+            for entry in range(self._first[slot], self._first[slot + 1]):
+                term = kept._terms.setdefault(tokens[self._entry_term[entry]], len(kept._terms))
+                if term == len(kept._frequency):
+                    kept._frequency.append(0)
+                kept._frequency[term] += 1
+                kept._entry_term.append(term)
+                kept._entry_count.append(self._entry_count[entry])
+            kept._first.append(len(kept._entry_term))
+        kept._total_length = self._total_length
+        kept._sort()
+        self.__dict__.update(kept.__dict__)
 
     def _named(self, scores: np.ndarray) -> dict[str, float]:
         return {self._names[slot]: float(scores[slot]) for slot in np.flatnonzero(scores)}
+
+    def _best(self, scores: np.ndarray, k: int | None) -> list[tuple[str, float]]:
+        slots = np.flatnonzero(scores)
+        if k is not None and k < len(slots):
+            if k <= 0:
+                return []
+            found = scores[slots]
+            slots = slots[found >= np.partition(found, len(found) - k)[len(found) - k]]
+        hits = [(self._names[slot], float(scores[slot])) for slot in slots]
+        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]

@@ -1,4 +1,4 @@
-"""A space: the records that one provider has in one namespace, and the indexes over them."""
+"""A space: the records that one provider has in one namespace, and the searches over them."""
 
 from __future__ import annotations
 
@@ -7,81 +7,42 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from providers.embedder import Encoder
 from providers.errors import BankError
-from providers.lexical import LexicalIndex
+from providers.index_file import index_path, read_index, write_index
+from providers.redaction import redact, redact_values
+from providers.schema import content_sum, row_digest
 from providers.types import Origin, Record, StoreReceipt, Trajectory, content_hash
+from providers.view import LIVE as LIVE
+from providers.view import Row, View
 
 if TYPE_CHECKING:
     from providers.bank import MemoryBank
 
-Pending = dict[str, tuple[Record, np.ndarray | None]]
-"""Records with their vectors by id, written but not yet committed."""
-
-LIVE = ("active", "guard", "provisional")
-"""The states that are retrieved from."""
-
-
-class DenseIndex:
-    """Inner products over unit vectors (FAISS, exact), by record id."""
-
-    def __init__(self, dimension: int) -> None:
-        import faiss
-
-        self._selector = faiss.IDSelectorBatch
-        self._index = faiss.IndexIDMap(faiss.IndexFlatIP(dimension))
-        self._numbers: dict[str, int] = {}
-        self._names: list[str] = []
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def add(self, items: Sequence[tuple[str, np.ndarray]]) -> None:
-        """Index vectors under new names."""
-        if not items:
-            return
-        numbers = np.arange(len(self._names), len(self._names) + len(items), dtype=np.int64)
-        for name, _ in items:
-            self._numbers[name] = len(self._names)
-            self._names.append(name)
-        self._index.add_with_ids(np.stack([vector for _, vector in items]), numbers)
-
-    def remove(self, name: str) -> None:
-        """Forget `name`; nothing happens where it is unknown."""
-        number = self._numbers.pop(name, None)
-        if number is not None:
-            self._index.remove_ids(self._selector(np.array([number], dtype=np.int64)))
-
-    def search(self, embedding: np.ndarray, k: int) -> list[tuple[str, float]]:
-        """The k nearest names with their cosine; equal scores are ordered by name, also at the cut."""
-        query = np.ascontiguousarray(embedding, dtype=np.float32).reshape(1, -1)
-        wanted = min(k, len(self))
-        reach = min(wanted + 1, len(self))
-        while wanted > 0:
-            scores, numbers = self._index.search(query, reach)
-            if reach == len(self) or scores[0, reach - 1] < scores[0, wanted - 1]:
-                hits = [(self._names[n], float(s)) for s, n in zip(scores[0], numbers[0], strict=True)]
-                return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:wanted]
-            reach = min(2 * reach, len(self))
-        return []
+REDACTED = "redacted_secrets"
+"""The counter of what was taken out of a space's records before they were stored."""
+KEPT_CHANGES = 32
+SQL_VARIABLES = 500
 
 
-class _Index:
-    """The live records of one kind (None: of all kinds) with their indexes, each made when first asked for."""
+@dataclass
+class Change:
+    """What one transaction does to one space: every row it writes carries the generation after `base`."""
 
-    def __init__(self, kind: str | None) -> None:
-        self.kind = kind
-        self.members: set[str] = set()
-        self.ordered: list[Record] | None = None
-        self.dense: DenseIndex | None = None
-        self.lexical: LexicalIndex | None = None
-
-    def wants(self, record: Record) -> bool:
-        return record.state in LIVE and (self.kind is None or record.kind == self.kind)
+    base: int
+    records: int
+    """How many the space will hold."""
+    content: int
+    """Sum of the digests of the rows that it will hold."""
+    new: bool = False
+    """Whether the space was empty before."""
+    rows: dict[str, Row] = field(default_factory=dict)
 
 
 class Space:
@@ -91,17 +52,19 @@ class Space:
     """
 
     def __init__(self, bank: MemoryBank, provider: str, namespace: str) -> None:
+        """Use `MemoryBank.space`, which checks the namespace."""
         self.bank = bank
         self.provider = provider
         self.namespace = namespace
         self._key = (provider, namespace)
         self._lock = threading.RLock()
         self._pinned = 0
-        self._generation = 0
-        self._records: dict[str, Record] = {}
-        self._vectors: dict[str, np.ndarray] = {}
-        self._signatures: dict[str, set[str]] = {}
-        self._indexes: dict[str | None, _Index] = {}
+        self._view = View(bank.encoder.dimension, self._fetch)
+        self._loaded = False
+        self._indexed = 0
+        """The generation of the index file, as far as known; 0 for none."""
+        self._changes: list[Change] = []
+        """Committed by this process and not yet in the view."""
 
     @property
     def encoder(self) -> Encoder:
@@ -111,7 +74,7 @@ class Space:
     def generation(self) -> int:
         """Grows with every change of the space's records; equal generations mean equal content."""
         with self.snapshot():
-            return self._generation
+            return self._view.generation
 
     # Writing
 
@@ -140,39 +103,45 @@ class Space:
             payload=payload,
             text=text,
             text_hash=content_hash(text),
-            origins=(Origin(trajectory_id=trajectory.id, task_id=trajectory.task_id),),
+            origins=(Origin(trajectory_id=trajectory.id, task_id=trajectory.task_id, sources=sources_of(trajectory)),),
             signature=signature,
         )
 
     def add(self, records: Sequence[Record], vectors: np.ndarray | None = None) -> None:
         """Add records with their vectors; `vectors` (n, dimension) saves encoding `Record.text` here.
 
-        A record without text gets no vector. One whose id is already there is left as it is.
+        A record without text gets no vector. One whose id is already there is left as it is. Secrets are taken out of
+        text and payload, and counted; a text that had some is encoded here.
         """
         embedded = [record for record in records if record.text]
-        if vectors is None:
-            vectors = self.encoder.encode([record.text for record in embedded])
-        elif len(vectors) != len(embedded):
+        if vectors is not None and len(vectors) != len(embedded):
             raise BankError(f"{len(vectors)} vectors were given for {len(embedded)} records with text.")
-        rows = {record.id: vector for record, vector in zip(embedded, vectors, strict=True)}
+        cleaned = {record.id: _without_secrets(record) for record in records}
+        if vectors is None:
+            vectors = self.encoder.encode([cleaned[record.id][0].text for record in embedded])
+        given = dict(zip((record.id for record in embedded), vectors, strict=True))
         with self.bank.transaction() as connection:
-            known = {record.id for record in records if self.get(record.id) is not None}
-            for record in records:
-                if record.id in known:
-                    continue
-                self._write(connection, record, rows.get(record.id))
-                self._note(connection, record.id, "added", record.kind)
+            new = {record.id: record for record in records if self.get(record.id) is None}
+            for record_id, record in new.items():
+                clean, secrets = cleaned[record_id]
+                changed = clean.text != record.text
+                vector = self.encoder.encode([clean.text])[0] if changed else given.get(record_id)
+                self._write(connection, clean, vector)
+                self._count_secrets(secrets)
+                self._note(connection, record_id, "added", record.kind)
 
     def update(self, record: Record) -> None:
         """Replace the record of that id; it is encoded again only where its text changed."""
         with self.bank.transaction() as connection:
             before = self.existing(record.id)
+            record, secrets = _without_secrets(record)
             if record.text == before.text:
                 vector = self._vector(record.id)
             else:
                 record = record.model_copy(update={"text_hash": content_hash(record.text)})
                 vector = self.encoder.encode([record.text])[0] if record.text else None
             self._write(connection, record, vector)
+            self._count_secrets(secrets)
             self._note(connection, record.id, "updated", "")
 
     def archive(self, record_id: str, reason: str) -> None:
@@ -184,15 +153,14 @@ class Space:
 
     def note_offer(self, trajectory_id: str, receipt: StoreReceipt) -> None:
         """Remember what became of an offered trajectory; the first receipt stands."""
+        values = (*self._key, trajectory_id, redact(receipt.model_dump_json())[0])
         with self.bank.transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO offers VALUES (?, ?, ?, ?)",
-                (*self._key, trajectory_id, receipt.model_dump_json()),
-            )
+            connection.execute("INSERT OR IGNORE INTO offers VALUES (?, ?, ?, ?, ?)", (*values, row_digest(*values)))
 
     def set_counter(self, name: str, value: int) -> None:
+        values = (*self._key, name, value)
         with self.bank.transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?, ?, ?)", (*self._key, name, value))
+            connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?, ?, ?, ?)", (*values, row_digest(*values)))
 
     # Reading
 
@@ -200,9 +168,9 @@ class Space:
         """The record of that id in whatever state, or None."""
         pending = self._pending.get(record_id)
         if pending is not None:
-            return pending[0]
+            return pending.record
         with self.snapshot():
-            return self._records.get(record_id)
+            return self._view.get(record_id)
 
     def existing(self, record_id: str) -> Record:
         """The record of that id; BankError where there is none."""
@@ -216,50 +184,48 @@ class Space:
         states = set(state)
         with self.snapshot():
             if states == set(LIVE):
-                found = self._live(kind)
+                ids = list(self._view.live(kind))
             else:
-                found = [self._records[record_id] for record_id in sorted(self._records)]
-        if pending := self._pending:
-            written = [record for record, _ in pending.values()]
-            found = sorted([r for r in found if r.id not in pending] + written, key=lambda record: record.id)
-        return [record for record in found if record.state in states and kind in (None, record.kind)]
+                tags = self._view.tags
+                ids = sorted(i for i, tag in tags.items() if tag.state in states and kind in (None, tag.kind))
+            pending = self._pending
+            found = self._view.all_of([record_id for record_id in ids if record_id not in pending])
+        if pending:
+            written = (row.record for row in pending.values())
+            found += [record for record in written if record.state in states and kind in (None, record.kind)]
+            found.sort(key=lambda record: record.id)
+        return found
 
     def find_signature(self, signature: str, kind: str | None = None, state: Iterable[str] = LIVE) -> Record | None:
         """The record with that content signature, or None; of several the one with the least id."""
         states = set(state)
         with self.snapshot():
-            ids = {record_id for record_id, (record, _) in self._pending.items() if record.signature == signature}
-            ids |= self._signatures.get(signature, set())
+            ids = {record_id for record_id, row in self._pending.items() if row.record.signature == signature}
+            ids |= self._view.with_signature(signature)
             found = [record for record_id in sorted(ids) if (record := self.get(record_id)) is not None]
         fitting = (r for r in found if r.signature == signature and r.state in states and kind in (None, r.kind))
         return next(fitting, None)
 
     def receipt_of(self, trajectory_id: str) -> StoreReceipt | None:
         """What became of a trajectory that was offered before, or None."""
-        with self.bank.reporting():
-            row = self.bank.current.execute(
-                "SELECT receipt FROM offers WHERE provider = ? AND namespace = ? AND trajectory_id = ?",
-                (*self._key, trajectory_id),
-            ).fetchone()
-        return StoreReceipt.model_validate_json(row[0]) if row else None
+        row = self._row("SELECT receipt, digest FROM offers", "trajectory_id", trajectory_id)
+        return StoreReceipt.model_validate_json(row) if row is not None else None
 
     def counter(self, name: str) -> int:
         """A persisted whole number, 0 where it was never set."""
-        with self.bank.reporting():
-            row = self.bank.current.execute(
-                "SELECT value FROM counters WHERE provider = ? AND namespace = ? AND name = ?", (*self._key, name)
-            ).fetchone()
-        return int(row[0]) if row else 0
+        row = self._row("SELECT value, digest FROM counters", "name", name)
+        return int(row) if row is not None else 0
 
     def vectors(self, record_ids: Sequence[str]) -> np.ndarray:
         """The records' vectors, shape (len(record_ids), dimension); zeros where a record has none."""
         table = np.zeros((len(record_ids), self.encoder.dimension), dtype=np.float32)
+        pending = self._pending
         with self.snapshot():
-            known = self._vectors | {record_id: vector for record_id, (_, vector) in self._pending.items()}
-        for row, record_id in enumerate(record_ids):
-            vector = known.get(record_id)
-            if vector is not None:
-                table[row] = vector
+            for row, record_id in enumerate(record_ids):
+                written = pending.get(record_id)
+                vector = written.vector if written is not None else self._view.vector(record_id)
+                if vector is not None:
+                    table[row] = vector
         return table
 
     def search_dense(self, embedding: np.ndarray, k: int, kind: str | None = None) -> list[tuple[Record, float]]:
@@ -270,22 +236,22 @@ class Space:
                 "encode the query with the bank's own encoder."
             )
         with self.snapshot():
-            return [(self._records[name], score) for name, score in self._dense(kind).search(embedding, k)]
+            return self._with_records(self._view.dense(kind).search(embedding, k))
 
     def search_lexical(self, text: str, k: int | None = None, kind: str | None = None) -> list[tuple[Record, float]]:
         """The k live records (None: all) that share words with `text`, by BM25 in [0, 1), best first, then by id."""
         with self.snapshot():
-            return self._ranked(self._lexical(kind).bm25(text), k)
+            return self._with_records(self._view.lexical(kind).best_bm25(text, k))
 
     def lexical_scores(self, text: str, kind: str | None = None) -> dict[str, float]:
         """BM25 in [0, 1) of every live record that shares words with `text`, by id, in no order."""
         with self.snapshot():
-            return self._lexical(kind).bm25(text)
+            return self._view.lexical(kind).bm25(text)
 
     def search_tfidf(self, text: str, k: int | None = None, kind: str | None = None) -> list[tuple[Record, float]]:
         """The k live records (None: all) that share words with `text`, by TF-IDF cosine, best first, then by id."""
         with self.snapshot():
-            return self._ranked(self._lexical(kind).tfidf(text), k)
+            return self._with_records(self._view.lexical(kind).best_tfidf(text, k))
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -299,113 +265,177 @@ class Space:
             finally:
                 self._pinned -= 1
 
-    # The cache over the rows
+    # The view over the rows
+
+    def take_over(self, change: Change) -> None:
+        """Told by the bank after a commit, so that this process need not read back what it wrote."""
+        self._changes.append(change)
+        if len(self._changes) > KEPT_CHANGES:
+            self._changes.clear()
+
+    def save_index(self, least: int) -> bool:
+        """Write the index file where the space has at least that many records and no current file; whether it did."""
+        with self._lock:
+            view = self._view
+            if not self._loaded or len(view.tags) < least or self._indexed == view.generation:
+                return False
+            identity = self._identity(view.generation, len(view.tags), view.content)
+            path = index_path(self.bank.path, *self._key)
+            try:
+                write_index(path, identity, view.dump())
+            except OSError as error:
+                raise BankError(
+                    f"The index file {path} cannot be written ({error}): free some space, or check its folder; all "
+                    "records are stored, and the index is made again when the bank is next opened."
+                ) from error
+            self._indexed = view.generation
+            return True
 
     def _refresh(self) -> None:
         """Take over the rows that changed since the last look, and nothing else."""
         with self.bank.reporting():
-            connection = self.bank.committed
-            row = connection.execute(
-                "SELECT generation FROM generations WHERE provider = ? AND namespace = ?", self._key
-            ).fetchone()
-            generation = int(row[0]) if row else 0
-            if generation == self._generation:
+            held = self.bank.held(self._key) or (0, 0, 0)
+            if self._loaded and held[0] == self._view.generation:
                 return
-            rows = connection.execute(
-                "SELECT r.body, v.vector FROM records r LEFT JOIN vectors v USING (provider, namespace, id)"
-                " WHERE r.provider = ? AND r.namespace = ? AND r.generation > ? ORDER BY r.id",
-                (*self._key, self._generation),
-            ).fetchall()
-        changed = [(Record.model_validate_json(body), blob) for body, blob in rows]
-        self._follow(changed)
-        self._generation = generation
+            if not self._loaded and self._load_index(held):
+                return
+            if not self._follow_changes(held[0]):
+                with self.bank.one_state() as connection:
+                    held = self.bank.held(self._key) or (0, 0, 0)
+                    self._view.follow(self._read_rows(connection, self._view.generation), held[0])
+            if not self._agrees(held):
+                self._reload()
+        self._loaded = True
 
-    def _follow(self, changed: Sequence[tuple[Record, bytes | None]]) -> None:
-        stale: dict[str, bool] = {}
-        for record, blob in changed:
-            before = self._records.get(record.id)
-            stale[record.id] = before is None or before.text != record.text
-            if before is not None:
-                self._signatures.get(before.signature, set()).discard(record.id)
-            if record.signature:
-                self._signatures.setdefault(record.signature, set()).add(record.id)
-            self._records[record.id] = record
-            if blob is None:
-                self._vectors.pop(record.id, None)
-            elif stale[record.id]:
-                self._vectors[record.id] = np.frombuffer(blob, dtype=np.float32)
-        for index in self._indexes.values():
-            self._reindex(index, [record for record, _ in changed], stale)
+    def _follow_changes(self, generation: int) -> bool:
+        """Bring the view to `generation` by this process's own changes; False where another one's are among them."""
+        changes, self._changes = self._changes, []
+        for change in changes:
+            if self._loaded and change.base == self._view.generation < generation:
+                self._view.follow(list(change.rows.values()), change.base + 1)
+        return self._loaded and self._view.generation == generation
 
-    def _reindex(self, index: _Index, changed: Sequence[Record], stale: dict[str, bool]) -> None:
-        """Bring one index in line with the changed records; an unchanged text is not indexed again."""
-        index.ordered = None
-        entering = []
-        for record in changed:
-            was, will = record.id in index.members, index.wants(record)
-            if was and (not will or stale[record.id]):
-                self._drop(index, record.id)
-                was = False
-            if will and not was:
-                index.members.add(record.id)
-                entering.append(record)
-        if index.dense is not None:
-            index.dense.add([(r.id, self._vectors[r.id]) for r in entering if r.id in self._vectors])
-        if index.lexical is not None:
-            for record in entering:
-                index.lexical.add(record.id, record.text)
+    def _reload(self) -> None:
+        """Read all rows: some were removed, or this is damage."""
+        self._view = View(self.encoder.dimension, self._fetch)
+        with self.bank.one_state() as connection:
+            held = self.bank.held(self._key) or (0, 0, 0)
+            self._view.follow(self._read_rows(connection, 0), held[0])
+        if not self._agrees(held):
+            raise BankError(
+                f"The bank {self.bank.path} is damaged: {self.provider!r} in {self.namespace!r} has "
+                f"{len(self._view.tags)} of {held[1]} records, or others than were stored; see `memroute bank verify`."
+            )
 
-    def _drop(self, index: _Index, record_id: str) -> None:
-        index.members.discard(record_id)
-        if index.dense is not None:
-            index.dense.remove(record_id)
-        if index.lexical is not None:
-            index.lexical.remove(record_id)
+    def _agrees(self, held: tuple[int, int, int]) -> bool:
+        return (len(self._view.tags), self._view.content) == held[1:]
 
-    def _index(self, kind: str | None) -> _Index:
-        index = self._indexes.get(kind)
-        if index is None:
-            index = self._indexes[kind] = _Index(kind)
-            index.members = {record.id for record in self._records.values() if index.wants(record)}
-        return index
+    def _load_index(self, held: tuple[int, int, int]) -> bool:
+        """Take the view from the index file where it belongs to what the bank holds; it is a cache, so any doubt
+        about it means that the rows are read instead."""
+        path = index_path(self.bank.path, *self._key)
+        if not path.exists():
+            return False
+        try:
+            parts = read_index(path, self._identity(*held))
+        except BankError:
+            return False
+        self._view.load(parts, held[0], held[2])
+        self._loaded, self._indexed = True, held[0]
+        return True
 
-    def _live(self, kind: str | None) -> list[Record]:
-        index = self._index(kind)
-        if index.ordered is None:
-            index.ordered = [self._records[name] for name in sorted(index.members)]
-        return index.ordered
+    def _identity(self, generation: int, records: int, content: int) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "namespace": self.namespace,
+            "generation": generation,
+            "records": records,
+            "content": content,
+            "encoder": self.encoder.identity,
+            "dimension": self.encoder.dimension,
+        }
 
-    def _dense(self, kind: str | None) -> DenseIndex:
-        index = self._index(kind)
-        if index.dense is None:
-            index.dense = DenseIndex(self.encoder.dimension)
-            index.dense.add([(name, self._vectors[name]) for name in sorted(index.members) if name in self._vectors])
-        return index.dense
+    def _read_rows(self, connection: sqlite3.Connection, after: int) -> list[Row]:
+        """The rows of later generations, each held against its digest."""
+        rows = connection.execute(
+            f"SELECT {_RECORD_COLUMNS}, v.vector, v.digest FROM records r"
+            " LEFT JOIN vectors v USING (provider, namespace, id)"
+            " WHERE r.provider = ? AND r.namespace = ? AND r.generation > ? ORDER BY r.id",
+            (*self._key, after),
+        )
+        return [self._row_of(row) for row in rows]
 
-    def _lexical(self, kind: str | None) -> LexicalIndex:
-        index = self._index(kind)
-        if index.lexical is None:
-            index.lexical = LexicalIndex()
-            for name in sorted(index.members):
-                index.lexical.add(name, self._records[name].text)
-        return index.lexical
+    def _row_of(self, values: tuple[Any, ...]) -> Row:
+        record = self._record_of(values[:7])
+        blob, blob_digest = values[7:]
+        if blob is None:
+            return Row(record, None, values[6])
+        if row_digest(*self._key, record.id, blob) != blob_digest or len(blob) != 4 * self.encoder.dimension:
+            raise self._damaged(f"the vector of record {record.id!r}")
+        vector = np.frombuffer(blob, dtype=np.float32)
+        return Row(record, vector, content_sum((values[6], blob_digest)))
 
-    def _ranked(self, scores: dict[str, float], k: int | None) -> list[tuple[Record, float]]:
-        best = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))[:k]
-        return [(self._records[name], score) for name, score in best]
+    def _record_of(self, values: tuple[Any, ...]) -> Record:
+        *parts, digest = values
+        if row_digest(*self._key, *parts) != digest:
+            raise self._damaged(f"record {parts[0]!r}")
+        try:
+            return Record.model_validate_json(parts[4])
+        except ValidationError as error:
+            raise self._damaged(f"record {parts[0]!r}") from error
+
+    def _damaged(self, what: str) -> BankError:
+        return BankError(
+            f"The bank {self.bank.path} is damaged: {what} of {self.provider!r} in {self.namespace!r} is not what was "
+            "stored; see `memroute bank verify`, and restore a copy."
+        )
+
+    def _fetch(self, record_ids: Sequence[str]) -> Iterator[tuple[Record, int]]:
+        """Records by id as they are committed now, each with its generation."""
+        found = 0
+        for start in range(0, len(record_ids), SQL_VARIABLES):
+            part = record_ids[start : start + SQL_VARIABLES]
+            marks = ",".join("?" * len(part))
+            with self.bank.reporting():
+                rows = self.bank.committed.execute(
+                    f"SELECT {_RECORD_COLUMNS} FROM records r"
+                    f" WHERE r.provider = ? AND r.namespace = ? AND r.id IN ({marks})",
+                    (*self._key, *part),
+                ).fetchall()
+            found += len(rows)
+            yield from ((self._record_of(row), int(row[5])) for row in rows)
+        if found < len(record_ids) and (self.bank.held(self._key) or (0,))[0] == self._view.generation:
+            raise self._damaged(f"one of the records {', '.join(map(repr, record_ids[:3]))}")
+
+    def _with_records(self, hits: Sequence[tuple[str, float]]) -> list[tuple[Record, float]]:
+        records = {record.id: record for record in self._view.all_of([name for name, _ in hits])}
+        return [(records[name], score) for name, score in hits if name in records]
 
     # Rows
 
     @property
-    def _pending(self) -> Pending:
-        return self.bank.pending(*self._key)
+    def _pending(self) -> dict[str, Row]:
+        """What this thread's transaction has written here so far."""
+        return self.bank.pending(self._key)
 
     def _vector(self, record_id: str) -> np.ndarray | None:
         pending = self._pending.get(record_id)
         if pending is not None:
-            return pending[1]
+            return pending.vector
         with self.snapshot():
-            return self._vectors.get(record_id)
+            return self._view.vector(record_id)
+
+    def _row(self, query: str, column: str, value: str) -> Any:
+        """The first column of this space's row of that name, held against its digest; None where there is none."""
+        with self.bank.reporting():
+            row = self.bank.current.execute(
+                f"{query} WHERE provider = ? AND namespace = ? AND {column} = ?", (*self._key, value)
+            ).fetchone()
+        if row is None:
+            return None
+        if row_digest(*self._key, value, row[0]) != row[1]:
+            raise self._damaged(f"{column} {value!r}")
+        return row[0]
 
     def _write(self, connection: sqlite3.Connection, record: Record, vector: np.ndarray | None) -> None:
         if (record.provider, record.namespace) != self._key:
@@ -415,36 +445,62 @@ class Space:
             )
         if not record.created:
             record = record.model_copy(update={"created": time.time()})
-        (generation,) = connection.execute(
-            "INSERT INTO generations VALUES (?, ?, 1)"
-            " ON CONFLICT (provider, namespace) DO UPDATE SET generation = generation + 1 RETURNING generation",
-            self._key,
-        ).fetchone()
+        change = self.bank.change(self._key)
+        digests = self._stored_digests(connection, record.id)
+        columns = (record.id, record.kind, record.state, record.signature, record.model_dump_json(), change.base + 1)
+        digest = row_digest(*self._key, *columns)
         connection.execute(
-            "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *self._key,
-                record.id,
-                record.kind,
-                record.state,
-                record.signature,
-                record.model_dump_json(),
-                generation,
-            ),
+            "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*self._key, *columns, digest)
         )
+        place = (*self._key, record.id)
         if vector is None:
-            connection.execute(
-                "DELETE FROM vectors WHERE provider = ? AND namespace = ? AND id = ?", (*self._key, record.id)
-            )
+            connection.execute("DELETE FROM vectors WHERE provider = ? AND namespace = ? AND id = ?", place)
         else:
             vector = np.ascontiguousarray(vector, dtype=np.float32)
-            connection.execute(
-                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (*self._key, record.id, vector.tobytes())
+            blob = vector.tobytes()
+            blob_digest = row_digest(*place, blob)
+            connection.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", (*place, blob, blob_digest))
+            digest = content_sum((digest, blob_digest))
+        change.records += not digests
+        change.content = content_sum((change.content, digest, -sum(digests)))
+        change.rows[record.id] = Row(record, vector, digest)
+
+    def _stored_digests(self, connection: sqlite3.Connection, record_id: str) -> list[int]:
+        """Digests of a record's rows as they are in this transaction; none for a new record."""
+        place = (*self._key, record_id)
+        return [
+            digest
+            for (digest,) in connection.execute(
+                "SELECT digest FROM records WHERE provider = ? AND namespace = ? AND id = ?"
+                " UNION ALL SELECT digest FROM vectors WHERE provider = ? AND namespace = ? AND id = ?",
+                place * 2,
             )
-        self._pending[record.id] = (record, vector)
+        ]
+
+    def _count_secrets(self, secrets: int) -> None:
+        if secrets:
+            self.set_counter(REDACTED, self.counter(REDACTED) + secrets)
 
     def _note(self, connection: sqlite3.Connection, record_id: str, event: str, detail: str) -> None:
         connection.execute(
             "INSERT INTO events (provider, namespace, record_id, event, detail, at) VALUES (?, ?, ?, ?, ?, ?)",
             (*self._key, record_id, event, detail, time.time()),
         )
+
+
+_RECORD_COLUMNS = "r.id, r.kind, r.state, r.signature, r.body, r.generation, r.digest"
+
+
+def sources_of(trajectory: Trajectory) -> tuple[str, ...]:
+    """Where the observations of a run came from, in order, each once."""
+    return tuple(dict.fromkeys(step.lineage.source for step in trajectory.steps if step.lineage is not None))
+
+
+def _without_secrets(record: Record) -> tuple[Record, int]:
+    """The record with secrets taken out of text and payload, and how many there were."""
+    text, in_text = redact(record.text)
+    payload, in_payload = redact_values(record.payload)
+    if not in_text + in_payload:
+        return record, 0
+    clean = record.model_copy(update={"text": text, "text_hash": content_hash(text), "payload": payload})
+    return clean, max(in_text, in_payload)

@@ -240,6 +240,8 @@ class Origin(Flow):
     trajectory_id: str
     task_id: str
     share: float = 1.0
+    sources: tuple[str, ...] = ()
+    """Where the run's observations came from: addresses of pages, names of tools."""
 
 
 class Record(Flow):

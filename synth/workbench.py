@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from providers.bank import MemoryBank
+from providers.bank import MemoryBank, replace_bank
 from providers.base import MemoryProvider
 from providers.errors import SuiteError
 from providers.registry import load_provider, provider_cards
@@ -90,13 +90,14 @@ class Workbench:
         _remove(following)
         bank = self.bank.fork(following)
         try:
-            await change(self._providers_over(bank))
-            bank.space(_STAGES).set_counter(label, 1)
+            with bank.batch():
+                await change(self._providers_over(bank))
+                bank.space(_STAGES).set_counter(label, 1)
         finally:
             bank.close()
         self.run.facts.settle()
         self.bank.close()
-        following.replace(self.run.bank)
+        replace_bank(following, self.run.bank)
         self.bank = MemoryBank.open(self.run.bank, self.encoder)
         self.providers = self._providers_over(self.bank)
 

@@ -105,3 +105,77 @@ def test_scores_depend_on_content_and_not_on_history(changes: list[tuple[str, st
     assert grown.bm25(query) == pytest.approx(fresh.bm25(query))
     assert grown.tfidf(query) == pytest.approx(fresh.tfidf(query))
     assert len(grown) == len(content)
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked"),
+    [
+        ("日本の人口密度", "人口"),
+        ("ﾊﾟﾝを買う", "パン"),
+        ("中华人民共和国的首都", "首都"),
+        ("الكِتَابُ الجديد", "كتاب"),
+        ("إسلام آباد", "اسلام"),
+        ("हिन्दी भाषा", "भाषा"),
+        ("ภาษาไทย", "ไทย"),
+        ("cafe\u0301 terrace", "CAFÉ"),
+        ("Straße", "strasse"),
+        ("party 🎉 tonight", "🎉"),
+        ("the 👩🏽‍🔬 lab", "👩🔬"),
+        ("matches of 🇫🇷", "🇫🇷"),
+        ("שָׁלוֹם עולם", "שלום"),
+        ("한국어 검색", "검색"),
+        ("İstanbul", "i̇stanbul"),
+    ],
+)
+def test_words_of_any_script_are_found_in_their_usual_spellings(stored: str, asked: str) -> None:
+    index = index_of({"a": stored, "b": "coal in Chad 🚂 煤 فحم"})
+    assert list(index.bm25(asked)) == ["a"]
+    assert list(index.tfidf(asked)) == ["a"]
+
+
+def test_flags_of_two_countries_are_two_words() -> None:
+    assert list(index_of({"a": "🇫🇷", "b": "🇫🇮"}).bm25("🇫🇮")) == ["b"]
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), TEXTS, max_size=8), TEXTS, st.integers(0, 9))
+def test_the_best_k_are_the_first_of_all(texts: dict[str, str], query: str, k: int) -> None:
+    index = index_of(texts)
+    every = sorted(index.bm25(query).items(), key=lambda hit: (-hit[1], hit[0]))
+    assert index.best_bm25(query) == every
+    assert index.best_bm25(query, k) == every[:k]
+    assert index.best_tfidf(query, k) == sorted(index.tfidf(query).items(), key=lambda hit: (-hit[1], hit[0]))[:k]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("pqrs"), st.one_of(st.none(), TEXTS)), max_size=20), TEXTS, TEXTS)
+def test_a_loaded_index_scores_and_grows_as_the_one_that_was_dumped(
+    changes: list[tuple[str, str | None]], query: str, later: str
+) -> None:
+    grown = LexicalIndex()
+    for name, text in changes:
+        if text is None:
+            grown.remove(name)
+        else:
+            grown.add(name, text)
+    scores = grown.bm25(query), grown.tfidf(query)
+    loaded = LexicalIndex.load(*grown.dump())
+    assert (loaded.bm25(query), loaded.tfidf(query)) == scores
+    assert (grown.bm25(query), grown.tfidf(query)) == scores
+    for index in (grown, loaded):
+        index.add("later", later)
+        index.remove("p")
+    assert loaded.bm25(query) == grown.bm25(query)
+    assert loaded.tfidf(query) == pytest.approx(grown.tfidf(query))
+
+
+def test_entries_are_sorted_on_the_way_without_changing_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("providers.lexical.SORT_EVERY", 5)
+    index = LexicalIndex()
+    texts = {f"d{n}": f"coal {'river ' * (n % 3)}border{n}" for n in range(30)}
+    for name, text in texts.items():
+        index.add(name, text)
+        index.bm25("coal river")
+    index.remove("d7")
+    del texts["d7"]
+    assert index.bm25("coal river border3") == pytest.approx(index_of(texts).bm25("coal river border3"))

@@ -1,0 +1,109 @@
+"""Nearest vectors by inner product (FAISS): exact, and by cells where there are very many."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+import numpy as np
+
+CELLS_FROM = 32_768
+"""Vectors from which on the search is by cells."""
+CELLS = 256
+PROBED = 16
+"""Cells that are looked into: on sentence encodings the nearest vector is in one of them (bench_providers measures)."""
+TRAINING_ROWS = 64 * CELLS
+TRAINING_ROUNDS = 8
+GROWTH = 4
+"""Cells are laid out anew when the index has grown this many times since."""
+
+
+class DenseIndex:
+    """Inner products over unit vectors by name.
+
+    Up to CELLS_FROM vectors the search is exact (IndexFlatIP). Beyond, vectors are kept in cells around k-means centres
+    and the nearest cells are searched exactly (IndexIVFFlat): a few in a thousand nearest vectors may be missed.
+    """
+
+    def __init__(self, dimension: int, names: Sequence[str] = (), vectors: np.ndarray | None = None) -> None:
+        """An index of these names and their vectors, shape (names, dimension)."""
+        import faiss
+
+        self._faiss: Any = faiss
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
+        self._laid_out_for = 0
+        """How many vectors the cells were made for; 0 while the search is exact."""
+        self._index: Any = faiss.IndexIDMap(faiss.IndexFlatIP(dimension))
+        if vectors is not None and len(names) >= CELLS_FROM:
+            self._lay_out(dimension, vectors)
+        if vectors is not None:
+            self.add(names, vectors)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def exact(self) -> bool:
+        return self._laid_out_for == 0
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether an index made anew over the same vectors would be quicker."""
+        return len(self) >= max(CELLS_FROM, GROWTH * self._laid_out_for)
+
+    def add(self, names: Sequence[str], vectors: np.ndarray) -> None:
+        """Index vectors, shape (names, dimension), under new names."""
+        if not names:
+            return
+        first = len(self._names)
+        numbers = np.arange(first, first + len(names), dtype=np.int64)
+        self._numbers.update(zip(names, numbers.tolist(), strict=True))
+        self._names.extend(names)
+        self._index.add_with_ids(np.ascontiguousarray(vectors, dtype=np.float32), numbers)
+
+    def remove(self, name: str) -> None:
+        """Forget `name`; nothing happens where it is unknown."""
+        number = self._numbers.pop(name, None)
+        if number is not None:
+            self._index.remove_ids(self._faiss.IDSelectorBatch(np.array([number], dtype=np.int64)))
+
+    def search(self, embedding: np.ndarray, k: int) -> list[tuple[str, float]]:
+        """The k nearest names with their cosine; equal scores are ordered by name, also at the cut."""
+        query = np.ascontiguousarray(embedding, dtype=np.float32).reshape(1, -1)
+        wanted = min(k, len(self))
+        reach = min(wanted + 1, len(self))
+        while wanted > 0:
+            scores, numbers = self._index.search(query, reach)
+            found = int((numbers[0] >= 0).sum())
+            all_seen = found < reach or reach == len(self)
+            if all_seen or scores[0, reach - 1] < scores[0, wanted - 1]:
+                hits = [(self._names[n], float(s)) for s, n in zip(scores[0, :found], numbers[0, :found], strict=True)]
+                return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:wanted]
+            reach = min(2 * reach, len(self))
+        return []
+
+    def dump(self) -> tuple[list[str], np.ndarray]:
+        """Names by number and the cells as bytes, for `load`; an exact index is quicker made anew."""
+        return self._names, self._faiss.serialize_index(self._index)
+
+    @classmethod
+    def load(cls, dimension: int, names: Sequence[str], live: Container[str], cells: np.ndarray) -> DenseIndex:
+        """The index that gave `dump`; `live` has the names that were not removed."""
+        index = cls(dimension)
+        index._index = index._faiss.deserialize_index(np.array(cells))
+        index._index.nprobe = PROBED
+        index._names = list(names)
+        index._numbers = {name: number for number, name in enumerate(index._names) if name in live}
+        index._laid_out_for = len(index)
+        return index
+
+    def _lay_out(self, dimension: int, vectors: np.ndarray) -> None:
+        """Make empty cells around the centres of `vectors`."""
+        faiss = self._faiss
+        cells = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimension), dimension, CELLS, faiss.METRIC_INNER_PRODUCT)
+        cells.cp.niter = TRAINING_ROUNDS
+        cells.cp.max_points_per_centroid = TRAINING_ROWS // CELLS
+        cells.train(np.ascontiguousarray(vectors, dtype=np.float32))
+        cells.nprobe = PROBED
+        self._index, self._laid_out_for = cells, len(vectors)
