@@ -23,6 +23,11 @@ BUILT_IN = {
     "skillweaver": "providers.long_term.skillweaver:SkillWeaver",
     "voyager": "providers.long_term.voyager:Voyager",
     "insight_graph": "providers.long_term.insight_graph:InsightGraph",
+    "generative": "providers.long_term.generative:Generative",
+    "dilu": "providers.long_term.dilu:Dilu",
+    "memp": "providers.long_term.memp:Memp",
+    "agent_kb": "providers.long_term.agent_kb:AgentKb",
+    "synapse": "providers.long_term.synapse:Synapse",
 }
 
 METHODS = ("probe", "retrieve", "store", "apply")

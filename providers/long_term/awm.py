@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from providers.base import ProviderCard, Workflow
-from providers.long_term.base import SpaceProvider, with_origins
+from providers.long_term.base import SpaceProvider
 from providers.types import Outcome, Query, Record, Retrieval, Trajectory, content_hash
 
 
@@ -52,11 +52,7 @@ class Awm(SpaceProvider[Workflow]):
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         (draft,) = drafts
-        known = self.space.find_signature(draft.signature, kind="workflow")
-        if known is None:
-            return super().keep(drafts, vectors)
-        self.space.update(with_origins(known, draft.origins))
-        return (known.id,)
+        return (self.keep_once(draft, vectors),)
 
     def _nearest(self, query: Query) -> Record | None:
         hits = self.space.search_dense(query.embedding, self.card.top_k, kind="workflow")

@@ -11,7 +11,7 @@ import numpy as np
 
 from providers.base import Distiller, ProviderCard
 from providers.errors import ModelError, ProviderError
-from providers.space import Space
+from providers.space import LIVE, Space
 from providers.types import Effect, Origin, Outcome, Preview, Query, Record, Retrieval, StoreReceipt, Trajectory
 
 PREVIEW_CHARACTERS = 200
@@ -57,7 +57,8 @@ class SpaceProvider(ABC, Generic[Artefact]):
     async def retrieve(self, query: Query) -> Retrieval:
         """What to inject; nothing changes in the bank. Raises ModelError where the distiller is asked and fails."""
         self._check(query)
-        found = await self.refine(query, await asyncio.to_thread(self._retrieve, query))
+        reworded = await self.reworded(query)
+        found = await self.refine(query, await asyncio.to_thread(self._retrieve, reworded))
         if len(found.text) <= INJECTION_CHARACTERS:
             return found
         return found.model_copy(update={"text": found.text[: INJECTION_CHARACTERS - 1] + "…"})
@@ -70,9 +71,9 @@ class SpaceProvider(ABC, Generic[Artefact]):
         earlier = await asyncio.to_thread(self.space.receipt_of, trajectory.id)
         if earlier is not None:
             return earlier
-        if self.card.gate == "success" and outcome.correct is not True:
-            seen = "unknown" if outcome.correct is None else "not correct"
-            return self._receipt("skipped", f"it keeps correct runs only, and the outcome is {seen}")
+        closed = self.closed(outcome)
+        if closed is not None:
+            return self._receipt("skipped", closed)
         try:
             artefact = await self.distil(trajectory, outcome)
         except ModelError as error:
@@ -93,6 +94,13 @@ class SpaceProvider(ABC, Generic[Artefact]):
                     raise ProviderError(f"An effect of {effect.provider!r} was given to {self.card.name!r}.")
                 self.take(effect, outcome.correct)
 
+    def closed(self, outcome: Outcome) -> str | None:
+        """Why the gate is closed to this outcome, or None where it is open."""
+        if self.card.accepts(outcome):
+            return None
+        seen = "unknown" if outcome.correct is None else "not correct"
+        return f"it keeps correct runs only, and the outcome is {seen}"
+
     @abstractmethod
     def lead(self, query: Query) -> tuple[str, str] | None:
         """Text and record id of the item that retrieval puts first, or None."""
@@ -108,6 +116,10 @@ class SpaceProvider(ABC, Generic[Artefact]):
     @abstractmethod
     def draft(self, trajectory: Trajectory, artefact: Artefact) -> list[Record]:
         """The records that the artefact would become in an empty space."""
+
+    async def reworded(self, query: Query) -> Query:
+        """The query to search by, where the distiller is asked for one."""
+        return query
 
     async def refine(self, query: Query, found: Retrieval) -> Retrieval:
         """What the distiller makes of what was found; a provider that asks nobody injects it as it is."""
@@ -127,6 +139,23 @@ class SpaceProvider(ABC, Generic[Artefact]):
         """Write the drafts, inside a transaction; the ids of the records that now hold them."""
         self.space.add(drafts, vectors)
         return tuple(draft.id for draft in drafts)
+
+    def keep_once(self, draft: Record, vector: np.ndarray) -> str:
+        """Write the draft, or give its origins to the live record with its signature; the id of what holds it.
+
+        `vector` is of shape (1, dimension). Inside a transaction.
+        """
+        known = self.space.find_signature(draft.signature, kind=draft.kind)
+        if known is None:
+            self.space.add([draft], vector)
+            return draft.id
+        self.space.update(with_origins(known, draft.origins))
+        return known.id
+
+    def standing(self, record_ids: Sequence[str]) -> list[Record]:
+        """Those of the records that are still retrieved from, in the same order."""
+        records = (self.space.get(record_id) for record_id in dict.fromkeys(record_ids))
+        return [record for record in records if record is not None and record.state in LIVE]
 
     def take(self, effect: Effect, correct: bool) -> None:
         """Apply one effect, inside a transaction."""

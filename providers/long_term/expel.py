@@ -13,6 +13,7 @@ import numpy as np
 from providers.base import Distiller, Insight, ProviderCard, Vote
 from providers.lexical import tokenise
 from providers.long_term.base import SpaceProvider, with_origins
+from providers.long_term.hybrid import search_hybrid
 from providers.space import Space
 from providers.types import Effect, Outcome, Query, Record, Retrieval, Trajectory, content_hash
 
@@ -22,7 +23,6 @@ SHOWN = 20
 MAX_VOTES = 4
 ORDER = ("REMOVE", "AGREE", "EDIT", "ADD")
 WORDS_SHARE = 0.3
-MEANING_SHARE = 0.7
 CONTRADICTION = 0.7
 
 _QUOTED = re.compile(r"[\"“«]([^\"”»]+)[\"”»]")
@@ -143,21 +143,7 @@ class Expel(SpaceProvider[Ballot]):
         return self.fitting(query, (record for record, _ in hits[: self.card.top_k]))
 
     def _runs(self, query: Query) -> list[Record]:
-        """Each list is fetched at twice k and merged, as in the port that the paper used."""
-        reach = 2 * self.card.top_k
-        by_words = self.space.search_tfidf(query.text, reach, kind="run")
-        meaning = {record.id: score for record, score in self.space.search_dense(query.embedding, reach, kind="run")}
-        words = {record.id: score for record, score in by_words}
-        rest = sorted(words.keys() - meaning.keys())
-        meaning |= dict(
-            zip(rest, np.einsum("ij,j->i", self.space.vectors(rest), query.embedding).tolist(), strict=True)
-        )
-        blended = {
-            record_id: WORDS_SHARE * words.get(record_id, 0.0) + MEANING_SHARE * cosine
-            for record_id, cosine in meaning.items()
-        }
-        best = sorted(blended, key=lambda record_id: (-blended[record_id], record_id))[: self.card.top_k]
-        return self.fitting(query, (self.space.existing(record_id) for record_id in best))
+        return self.fitting(query, search_hybrid(self.space, query, self.card.top_k, "run", WORDS_SHARE))
 
     def _shown(self, question: str) -> list[Record]:
         with self.space.snapshot():

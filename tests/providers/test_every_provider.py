@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import pytest
 from memory_toys import CORRECT, UNKNOWN, WRONG, ScriptedDistiller, open_bank, query_of, run_of
 
 from providers.bank import MemoryBank
-from providers.base import Insight, MemoryProvider, Narrative, Skill, Workflow
+from providers.base import Experience, Insight, MemoryProvider, Narrative, Script, Skill, Workflow
 from providers.errors import ProviderError
 from providers.long_term.voyager import Voyager
 from providers.registry import BUILT_IN, load_provider
@@ -20,6 +21,8 @@ from providers.space import LIVE
 from providers.types import Outcome, Parameter, Query, Trajectory
 
 PROVIDERS = tuple(BUILT_IN)
+MERGING = ("agent_kb",)
+"""Providers whose injected text is written anew from what they found, so that a preview cannot quote it."""
 TOPICS = ("coal", "railway", "river", "border", "income", "coast")
 
 
@@ -45,6 +48,19 @@ class TopicDistiller(ScriptedDistiller):
     async def narrative(self, trajectory: Trajectory, outcome: Outcome) -> Narrative | None:
         return Narrative(summary=trajectory.question, digest=f"Asked for {trajectory.question}; opened; read")
 
+    async def digest(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        return f"Asked for {trajectory.question}; opened; read"
+
+    async def importance(self, trajectory: Trajectory, outcome: Outcome) -> int:
+        return 2 if outcome.correct is False else 1
+
+    async def script(self, trajectory: Trajectory, outcome: Outcome) -> Script | None:
+        return Script(script=f"For a {trajectory.question} open the page", steps=f"opened {trajectory.question}")
+
+    async def experience(self, trajectory: Trajectory, outcome: Outcome) -> Experience | None:
+        topic = trajectory.question
+        return Experience(plan=f"plan {topic}", search_plan="search", lessons=f"learn {topic}", search_lessons="look")
+
 
 def runs() -> list[tuple[Trajectory, Outcome]]:
     outcomes = (CORRECT, WRONG, CORRECT, UNKNOWN, CORRECT)
@@ -68,7 +84,7 @@ async def test_what_is_stored_is_retrieved_and_the_preview_is_its_start(name: st
         preview = provider.probe(query_of("the length of the coal"))
         assert "coal" in retrieval.text
         assert preview.text
-        assert preview.text in retrieval.text
+        assert name in MERGING or preview.text in retrieval.text
         assert len(preview.text) <= 200
         assert preview.item_id in retrieval.item_ids
         assert all(bank.space(name).get(item) is not None for item in retrieval.item_ids)
@@ -145,7 +161,7 @@ async def test_use_never_shows_in_the_text(name: str, tmp_path: Path) -> None:
         for outcome in (CORRECT, WRONG):
             provider.apply(first.effects, outcome)
         assert (await provider.retrieve(query_of("coal length"))).text == first.text
-        assert not any(character.isdigit() for character in first.text)
+        assert not re.search(r"\d\.\d|score|hits|success|quality|similarity", first.text.lower())
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
