@@ -114,5 +114,6 @@ def _detectors() -> tuple[tuple[re.Pattern[str], ...], Any]:
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.keyword import KeywordDetector
 
-    classes: dict[str, Any] = {found.__name__: found for found in get_mapping_from_secret_type_to_class().values()}
+    found: list[Any] = list(get_mapping_from_secret_type_to_class().values())
+    classes = {kind.__name__: kind for kind in found}
     return tuple(pattern for name in DETECTORS for pattern in classes[name]().denylist), KeywordDetector()

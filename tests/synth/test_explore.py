@@ -226,7 +226,7 @@ async def test_evaluation_arms_leave_the_bank_as_it_is_and_are_run_once(tmp_path
 
 
 async def test_runs_without_long_term_memory_continue_the_none_arm(tmp_path: Path) -> None:
-    """Bare runs are as many as arms and start with those of the split's none arm; working memory is injected in others."""
+    """Bare runs are as many as arms and start with the split's none arm; working memory is injected in others."""
     with Run.open(toy_config(tmp_path)) as run:
         await explored(run)
         table, alone = await run_arms(run, "dev"), await run_alone(run, "dev")
