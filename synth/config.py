@@ -285,8 +285,8 @@ class RunConfig(Section):
     """Least cosine between the query and an item's indexed text for a provider, by its name here, to show the item;
     a provider that is not named shows its best match however little it fits, as in the papers."""
     encoder: EncoderConfig = EncoderConfig()
-    distiller: Literal["rules"] = "rules"
-    """Who turns finished runs into memories; `rules` needs no model."""
+    distiller: str = "rules"
+    """Who turns finished runs into memories: `rules` (no model), `lm` (asks `models.distiller`), or a dotted path."""
     models: ModelsConfig = ModelsConfig()
     warmup: WarmupConfig = WarmupConfig()
     explore: ExploreConfig = ExploreConfig()

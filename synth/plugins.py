@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 SUITES: Mapping[str, str] = {"factbook": "synth.tasks.factbook:Factbook"}
 AGENTS: Mapping[str, str] = {"case_based": "synth.agents.case_based:CaseBased"}
-DISTILLERS: Mapping[str, str] = {"rules": "providers.distill.rules:RuleDistiller"}
+DISTILLERS: Mapping[str, str] = {
+    "rules": "providers.distill.rules:RuleDistiller",
+    "lm": "providers.distill.lm:LMDistiller",
+}
 
 
 def load_suite(name: str, seed: int, options: Mapping[str, Any]) -> TaskSuite:
