@@ -324,6 +324,17 @@ def _explore_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    _stage_arguments(parser)
+    parser.add_argument(
+        "--explain", metavar="TASK", help="show one task: every arm, its rewards, and why each row was kept or dropped"
+    )
+    parser.add_argument("--export", type=Path, metavar="DIR", help="also write the dataset to a folder of its own")
+    parser.add_argument(
+        "--format", choices=("jsonl", "parquet"), default="parquet", help="of the exported files (default: parquet)"
+    )
+
+
 def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _stage_arguments(parser)
     parser.add_argument("--only", choices=("lm", "heads"), help="train one of the two routers alone")
@@ -400,12 +411,18 @@ def _score(run: Run, args: argparse.Namespace) -> object:
 
 
 def _build(run: Run, args: argparse.Namespace) -> object:
-    import json
-
-    from synth.dataset import build
+    from synth.dataset import build, load_card
 
     build(run)
-    return json.loads((run.dataset / "card.json").read_text(encoding="utf-8"))
+    if getattr(args, "export", None) is not None:
+        from synth.export import export_dataset
+
+        export_dataset(run, args.export, args.format)
+    if getattr(args, "explain", None) is not None:
+        from synth.explain import explain
+
+        return explain(run, args.explain)
+    return load_card(run)
 
 
 def _train(run: Run, args: argparse.Namespace) -> object:
@@ -513,6 +530,10 @@ def _show_results(results: dict[str, object], run_root: Path, args: argparse.Nam
         from evaluation.report.terminal import print_table
 
         print_table(cast("Evaluation", evaluation))
+    if getattr(args, "explain", None) is not None:
+        from synth.explain import Explanation, explanation_lines
+
+        print("\n".join(explanation_lines(cast(Explanation, results["build"]))))
     if report is not None:
         print(f"Report: {report}")
 
@@ -645,9 +666,10 @@ VERBS = (
         "score",
         "reward each decision",
         "Turns the facts of exploration into rewards: correctness, the judge's reading, and later reuse of what was "
-        "stored. Runs no episode, so it can be repeated with other settings.",
+        "stored. Runs no episode, so it can be repeated with another judge, other weights or another definition of "
+        "reuse. Prints how each dimension is distributed and whether it agrees with correctness.",
         "runs/<name>/rewards.json.",
-        "memroute score configs/embedded.yaml --set rewards.eps_in=0.7",
+        "memroute score configs/embedded.yaml --set rewards.end=uplift",
         _do_stages,
         _stage_arguments,
     ),
@@ -655,10 +677,11 @@ VERBS = (
         "build",
         "write the rows that routers are trained on",
         "Keeps the decisions that tell providers apart and writes them as prompts with targets, split by task.",
-        "runs/<name>/dataset/ (train.jsonl, validation.jsonl, card.json with counts and the dataset's hash).",
-        "memroute build configs/embedded.yaml",
+        "runs/<name>/dataset/, a folder that Hugging Face datasets loads: train.jsonl, validation.jsonl, README.md and "
+        "card.json with counts, reasons and the dataset's hash.",
+        "memroute build configs/embedded.yaml --export shared/ --format parquet",
         _do_stages,
-        _stage_arguments,
+        _build_arguments,
     ),
     Verb(
         "train",

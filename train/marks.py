@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from providers.errors import EngineError
 from providers.types import content_hash
 from router.marks import Batch, Encoded, MarkTokenizer, collate, mark_scores
-from synth.dataset import Row
+from synth.rows import Row
 
 if TYPE_CHECKING:
     import torch

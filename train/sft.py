@@ -22,7 +22,7 @@ from router.base_model import load_base, settle_threads
 from router.codec import template_hash
 from router.marks import MarkTokenizer
 from synth.config import TrainConfig
-from synth.dataset import Row, dataset_hash, load_rows
+from synth.rows import Row, dataset_hash, load_rows
 from synth.runs import Run
 from train.export import export
 from train.marks import (

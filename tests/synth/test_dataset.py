@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_world import toy_config
@@ -15,10 +17,13 @@ from router.context import EndContext, InContext
 from router.decisions import Arm, InDecision, InMode
 from router.table import Cell, RoutingTable, TableRow
 from synth.config import DatasetConfig, RewardConfig, RunConfig, TrainConfig
-from synth.dataset import Row, build, dataset_hash, load_rows
+from synth.dataset import build, load_card
+from synth.explain import explain, explanation_lines
 from synth.explore import explore
+from synth.export import export_dataset
 from synth.facts import EndingFact, Episode, EpisodeKey, InRecord, Probe, RewardFact, Served
 from synth.rewards import rewards_signature, score
+from synth.rows import PARTS, Row, dataset_hash, load_rows
 from synth.runs import Run
 from synth.warmup import warm_up
 
@@ -113,7 +118,8 @@ class Facts:
             run.facts.set_mark("rewards", rewards_signature(run))
             build(run)
             self.card = json.loads((run.dataset / "card.json").read_text())
-            rows = [*load_rows(run, "train"), *load_rows(run, "validation")]
+            self.folder = run.dataset
+            self.all_rows = rows = [*load_rows(run, "train"), *load_rows(run, "validation")]
         return [row for row in rows if row.phase == phase]
 
 
@@ -305,3 +311,148 @@ async def test_building_before_scoring_is_refused(run: Run) -> None:
         build(other)
     with Run.open(config) as again, pytest.raises(ConfigError, match="memroute build"):
         load_rows(again, "train")
+
+
+def test_a_begin_row_weighs_more_the_fewer_providers_solve_its_task_where_the_config_says_so(tmp_path: Path) -> None:
+    weights = {}
+    for weighting in ("none", "discriminability"):
+        facts = Facts(toy_config(tmp_path, weighting, rewards=RewardConfig(weighting=weighting)))
+        facts.task("told", notes=(1.0, 0.5), lessons=(0.0, 0.5))
+        facts.task("all", notes=(1.0, 0.5), lessons=(1.0, 0.5))
+        facts.ended("told", correct=True, notes=0.9, lessons=0.1)
+        weights[weighting] = {row.task_id: row.weight for row in facts.rows_of("begin")}
+        assert [row.weight for row in facts.rows_of("end")] == [1.0]
+    assert weights == {"none": {"told": 1.0, "all": 1.0}, "discriminability": {"told": 1.5, "all": 1.0}}
+
+
+def test_the_card_counts_every_decision_by_provider_and_fate(facts: Facts) -> None:
+    facts.task("told", notes=(0.0, 0.4), lessons=(1.0, 0.8))
+    facts.task("luck", notes=(1.0, 0.0), lessons=(1.0, 0.5))
+    facts.task("failed", notes=(0.0, 0.4))
+    facts.task("odd", notes=(None, None), lessons=(1.0, 0.5))
+    facts.taken("told", "query", correct=True, reward=0.9)
+    facts.taken("told", "no_op", correct=False, reward=0.9)
+    facts.ended("told", correct=False, notes=0.7)
+    facts.rows_of("begin")
+    assert facts.card["decisions"]["begin"] == {
+        "lessons": {"kept": 3, "retrieved nothing": 1},
+        "notes": {"did not solve the task": 1, "judge reward 0": 1, "kept as a negative": 1, "outcome unscored": 1},
+    }
+    assert facts.card["decisions"]["in"] == {"none": {"kept": 1, "the other action did better here": 1}}
+    assert facts.card["decisions"]["end"] == {"lessons": {"gate closed": 1}, "notes": {"kept": 1}}
+    assert facts.card["tasks"] == {
+        part: len({row.task_id for row in facts.all_rows if row.split == part}) for part in ("train", "validation")
+    }
+
+
+def test_rows_that_are_left_out_take_the_fate_of_their_decisions_with_them(tmp_path: Path) -> None:
+    facts = Facts(toy_config(tmp_path, dataset=DatasetConfig(max_begin=5)))
+    for number in range(30):
+        facts.task(str(number), notes=(1.0, 0.5), lessons=(0.0, 0.5))
+    facts.rows_of("begin")
+    assert facts.card["decisions"]["begin"] == {
+        "lessons": {"above the cap": 25, "kept as a negative": 5},
+        "notes": {"above the cap": 25, "kept": 5},
+    }
+
+
+def test_the_card_measures_lengths_cuts_and_how_evenly_labels_spread(facts: Facts) -> None:
+    for number in range(4):
+        facts.task(str(number), notes=(float(number % 2), 0.5), lessons=(float(1 - number % 2), 0.5))
+    facts.task("long " * 80, notes=(1.0, 0.5), lessons=(0.0, 0.5))
+    rows = facts.rows_of("begin")
+    lengths = sorted(len("".join(row.segments)) for row in rows)
+    card = facts.card
+    assert card["length_chars"]["begin"]["max"] == lengths[-1] == card["length_chars"]["begin"]["p95"]
+    assert (card["length_chars"]["begin"]["min"], card["length_chars"]["begin"]["p50"]) == (lengths[0], lengths[2])
+    assert card["truncated_share"] == {"begin": 0.2}
+    assert card["label_entropy"]["begin"] == {"bits": pytest.approx(0.971, abs=1e-4), "most": 1.0}
+
+
+@pytest.mark.parametrize("codec", ["marks", "json"])
+async def test_the_folder_loads_as_a_hugging_face_dataset_with_both_parts(tmp_path: Path, codec: Any) -> None:
+    from datasets import load_dataset
+
+    with Run.open(toy_config(tmp_path, train=TrainConfig(codec=codec))) as run:
+        await warm_up(run)
+        await explore(run)
+        await score(run)
+        build(run)
+        written = {part: load_rows(run, part) for part in ("train", "validation")}
+        folders = [run.dataset, tmp_path / "lines", tmp_path / "parquet"]
+        export_dataset(run, folders[1], "jsonl")
+        export_dataset(run, folders[2], "parquet")
+        export_dataset(run, folders[2], "jsonl")
+        export_dataset(run, folders[2], "parquet")
+    for folder in folders:
+        found = load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+        assert {part: [Row.model_validate(row) for row in found[part]] for part in found} == written
+    assert {path.name for path in folders[2].iterdir()} == {
+        "train.parquet",
+        "validation.parquet",
+        "card.json",
+        "README.md",
+    }
+
+
+async def test_an_export_replaces_no_stranger_files(run: Run, tmp_path: Path) -> None:
+    build(run)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(ConfigError, match="something else"):
+        export_dataset(run, tmp_path / "mine", "jsonl")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_a_part_without_rows_is_not_promised(facts: Facts) -> None:
+    facts.config = facts.config.model_copy(update={"dataset": DatasetConfig(validation_share=0.0)})
+    facts.task("told", notes=(0.0, 0.4), lessons=(1.0, 0.8))
+    facts.rows_of("begin")
+    readme = (facts.folder / "README.md").read_text()
+    assert "split: train" in readme
+    assert "split: validation" not in readme
+
+
+async def test_explaining_a_task_shows_arms_rewards_reuse_and_fates(run: Run) -> None:
+    build(run)
+    rows = load_rows(run, "train")
+    task_id = next(row.task_id for row in rows if row.phase == "begin")
+    shown = explain(run, task_id[:12])
+    table = RoutingTable.load(run.table("explore"))
+    of_task = next(row for row in table.rows if row.task_id == task_id)
+    assert shown.question == of_task.question
+    assert [(arm.provider, arm.correct, arm.judge) for arm in shown.arms] == [
+        (cell.arm.provider, cell.correct, cell.judge) for cell in of_task.cells
+    ]
+    assert set(shown.begin) == {"notes", "lessons"}
+    assert "kept" in shown.begin.values()
+    assert len(shown.rows) == sum(row.task_id == task_id for part in PARTS for row in load_rows(run, part))
+    text = "\n".join(explanation_lines(shown))
+    assert of_task.question in text
+    assert "gold" not in text
+
+
+async def test_explanations_name_the_later_tasks_that_were_shown_something(run: Run) -> None:
+    build(run)
+    table = RoutingTable.load(run.table("explore"))
+    shown = [explain(run, row.task_id) for row in table.rows]
+    events = [(one.task_id, end.provider, event) for one in shown for end in one.end for event in end.reused_by]
+    assert events
+    probes = run.facts.probes("explore", [row.task_id for row in table.rows])
+    for origin, provider, event in events:
+        assert (origin, event.share) in probes[event.task_id].served[provider].origins
+        assert probes[event.task_id].wave > probes[origin].wave
+    fates = Counter(fate for one in shown for fate in one.begin.values())
+    card = load_card(run)
+    counted: Counter[str] = Counter()
+    for of_provider in card["decisions"]["begin"].values():
+        counted.update(of_provider)
+    assert fates == counted
+
+
+async def test_a_task_that_is_unknown_or_ambiguous_is_refused_with_the_nearest(run: Run) -> None:
+    build(run)
+    with pytest.raises(ConfigError, match="no exploration task"):
+        explain(run, "zzz")
+    with pytest.raises(ConfigError, match="give more"):
+        explain(run, "")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from synth.config import RunConfig, TrainConfig
-from synth.dataset import Row
+from synth.rows import Row
 from synth.runs import Run
 
 WORDS = (
