@@ -31,14 +31,21 @@ class Tally:
     """Arms that are another provider's episode."""
     shared_in: int = 0
     """Arms that are the query arm's episode, because working memory injected nothing."""
+    skipped: int = 0
+    """Arms that a budget left out."""
     failed: int = 0
     timeouts: int = 0
 
+    @property
+    def saved(self) -> float:
+        """Share of the arms that needed no episode of their own."""
+        return (self.shared_begin + self.shared_in) / self.arms if self.arms else 0.0
+
     def line(self) -> str:
-        saved = (self.shared_begin + self.shared_in) / self.arms if self.arms else 0.0
+        skipped = f"; {self.skipped} left out by the budget" if self.skipped else ""
         return (
-            f"{self.arms} arms, {self.episodes} episodes; {saved:.0%} shared "
-            f"(Begin {self.shared_begin}, In {self.shared_in}); {self.failed} failed, {self.timeouts} timed out"
+            f"{self.arms} arms, {self.episodes} episodes; {self.saved:.0%} shared (Begin {self.shared_begin}, "
+            f"In {self.shared_in}){skipped}; {self.failed} failed, {self.timeouts} timed out"
         )
 
 
@@ -68,9 +75,13 @@ def tally(stage: str, units: Iterable[Unit], episodes: Mapping[EpisodeKey, Episo
     total = Tally()
     for unit in units:
         for mode in unit.in_modes:
+            key = episode_key(stage, unit.prepared, unit.providers[0], mode, unit.repeat)
             total.arms += len(unit.providers)
+            if _standing(episodes, key) is None:
+                total.skipped += len(unit.providers)
+                continue
             total.shared_begin += len(unit.providers) - 1
-            episode = episodes.get(episode_key(stage, unit.prepared, unit.providers[0], mode, unit.repeat))
+            episode = episodes.get(key)
             if episode is None:
                 total.shared_in += 1
                 continue
@@ -94,5 +105,15 @@ def episode_of(
     episodes: Mapping[EpisodeKey, Episode], stage: str, task_id: str, content_key: str, mode: InMode, repeat: int
 ) -> Episode | None:
     """The episode of an arm: its own, or the query arm's where that injected no working memory."""
-    own = EpisodeKey(stage=stage, task_id=task_id, content_key=content_key, in_mode=mode, repeat=repeat)
-    return episodes.get(own) or (episodes.get(own.model_copy(update={"in_mode": "query"})) if mode == "no_op" else None)
+    return _standing(
+        episodes,
+        EpisodeKey(stage=stage, task_id=task_id, content_key=content_key, in_mode=mode, repeat=repeat),
+    )
+
+
+def _standing(episodes: Mapping[EpisodeKey, Episode], key: EpisodeKey) -> Episode | None:
+    own = episodes.get(key)
+    if own is not None or key.in_mode == "query":
+        return own
+    query = episodes.get(key.model_copy(update={"in_mode": "query"}))
+    return query if query is not None and query.status == "done" and not query.in_injections else None

@@ -145,6 +145,15 @@ class WarmupConfig(Section):
     """Passes over the stream; later passes take the unsolved tasks again, with what was learned."""
 
 
+class BudgetConfig(Section):
+    """Exploration of a part of the grid."""
+
+    share: float = Field(default=0.5, gt=0, le=1)
+    """Share of the grid's distinct episodes that are run."""
+    by: Literal["undecided", "random"] = "undecided"
+    """Where they are spent: where a label is undecided and likely to be gained, or anywhere."""
+
+
 class ExploreConfig(Section):
     """Forced exploration."""
 
@@ -154,6 +163,8 @@ class ExploreConfig(Section):
     """Working memory offered (query) or kept out (no_op); both give In labels."""
     repeats: int = Field(default=1, ge=1)
     """Draws per arm with different agent seeds."""
+    budget: BudgetConfig | None = None
+    """Run only a part of the grid; null runs all of it."""
     concurrency: int = Field(default=8, ge=1)
     """Episodes at a time; the result does not depend on it."""
     episode_seconds: float = Field(default=60.0, gt=0)

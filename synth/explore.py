@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from providers.base import MemoryProvider
 from providers.errors import ConfigError
@@ -14,12 +16,13 @@ from router.context import EndContext
 from router.decisions import NONE, Arm, InMode
 from router.session import summarise
 from router.table import RoutingTable
-from synth.arms import arms_of, episode_of, tally, units_of
+from synth.arms import Unit, arms_of, episode_of, tally, units_of
+from synth.budget import Chooser, Option, Result, options_of, results_of, rounds_of
 from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import EndingFact, Episode, EpisodeKey, Probe
 from synth.runner import ArmRunner, Progress
 from synth.runs import Run
-from synth.tables import build_table, changed_by_in_mode
+from synth.tables import build_table, changed_by_in_mode, similarities
 from synth.workbench import Workbench
 
 STAGE = "explore"
@@ -39,8 +42,9 @@ async def explore(run: Run) -> None:
     async with Workbench(run) as bench:
         tasks = bench.tasks(Split.EXPLORE)
         progress = Progress()
+        budget = _Budget(bench) if config.explore.budget is not None else None
         for number, wave in enumerate(split_waves(tasks, config.explore.waves)):
-            await _wave(bench, number, wave, progress)
+            await _wave(bench, number, wave, progress, budget)
         prepared = await prepare(bench, STAGE, tasks)
         episodes = facts.episodes(STAGE, bodies=False)
         modes, repeats = config.explore.in_modes, config.explore.repeats
@@ -61,17 +65,72 @@ def split_waves(tasks: Sequence[Task], waves: int) -> list[list[Task]]:
     return [list(tasks[start:end]) for start, end in itertools.pairwise(edges)]
 
 
-async def _wave(bench: Workbench, number: int, tasks: Sequence[Task], progress: Progress) -> None:
+async def _wave(
+    bench: Workbench, number: int, tasks: Sequence[Task], progress: Progress, budget: _Budget | None
+) -> None:
     """Run a wave's arms over the frozen bank, then store and apply, once and in task order."""
     config, label = bench.run.config, f"{STAGE}/{number}"
-    if bench.has_taken_in(label):
+    taken = bench.has_taken_in(label)
+    if taken and budget is None:
         return
     prepared = await prepare(bench, STAGE, tasks, number)
-    arms = [NONE, *bench.providers]
+    units = units_of(prepared, [NONE, *bench.providers], config.explore.in_modes, config.explore.repeats)
     runner = ArmRunner(bench, STAGE, config.agent.max_steps, keep_trajectories=True, limited=True, progress=progress)
-    units = units_of(prepared, arms, config.explore.in_modes, config.explore.repeats)
-    episodes = await runner.run(units, f"explore wave {number + 1} of {config.explore.waves}")
-    await bench.take_in(label, _Stores(bench, prepared, episodes))
+    title = f"explore wave {number + 1} of {config.explore.waves}"
+    if budget is not None:
+        episodes = await budget.run(runner, number, prepared, units, title, taken=taken)
+    else:
+        episodes = await runner.run(units, title)
+    if not taken:
+        await bench.take_in(label, _Stores(bench, prepared, episodes))
+
+
+class _Budget:
+    """Exploration on a budget; each round's choice is a fact, so that a resumed run goes on with it."""
+
+    def __init__(self, bench: Workbench) -> None:
+        config = bench.run.config
+        assert config.explore.budget is not None
+        self._bench, self._settings = bench, config.explore.budget
+        self._chooser = Chooser(self._settings.by, config.explore.positive, config.seed)
+        self._earlier: list[Option] = []
+        self._known: dict[EpisodeKey, Result] = {}
+
+    async def run(
+        self,
+        runner: ArmRunner,
+        number: int,
+        prepared: Sequence[Prepared],
+        units: Sequence[Unit],
+        title: str,
+        *,
+        taken: bool,
+    ) -> dict[EpisodeKey, Episode]:
+        """The wave's episodes; those of a wave that was taken in before only teach the following ones."""
+        facts = self._bench.run.facts
+        options = options_of(STAGE, units, similarities(self._bench, prepared))
+        episodes = facts.episodes(STAGE, [one.task.id for one in prepared], bodies=False) if taken else {}
+        by_key = {option.key: unit for option, unit in _single(options, units)}
+        rounds = [] if taken else rounds_of(len(options), self._settings.share)
+        for place, count in enumerate(rounds):
+            mark = f"budget/{STAGE}/{number}/{place}"
+            recorded = facts.mark(mark)
+            if recorded is None:
+                known = self._known | results_of(episodes)
+                chosen = [option.key for option in self._chooser.choose(options, self._earlier, known, count)]
+                facts.set_mark(mark, json.dumps([key.model_dump() for key in chosen]))
+            else:
+                chosen = [EpisodeKey.model_validate(key) for key in json.loads(recorded)]
+            episodes |= await runner.run([by_key[key] for key in chosen], f"{title}, round {place + 1}")
+        self._earlier += options
+        self._known |= results_of(episodes)
+        return episodes
+
+
+def _single(options: Sequence[Option], units: Sequence[Unit]) -> Iterator[tuple[Option, Unit]]:
+    """Every option with a unit of its In mode alone."""
+    singles = [replace(unit, in_modes=(mode,)) for unit in units for mode in unit.in_modes]
+    return zip(options, singles, strict=True)
 
 
 class _Stores:

@@ -207,12 +207,15 @@ def _warmup(config: RunConfig, split: str) -> StagePlan:
 def _explore(config: RunConfig, split: str) -> StagePlan:
     tasks = _tasks(config, "explore", "exploration")
     arms = (1 + len(config.providers)) * len(config.explore.in_modes) * config.explore.repeats
+    budget = config.explore.budget
+    episodes = tasks * arms if budget is None else max(config.explore.waves, round(tasks * arms * budget.share))
+    part = "" if budget is None else f", {budget.share:.0%} of them (explore.budget)"
     return StagePlan(
         stage="explore",
-        does=f"{tasks} tasks under {arms} arms in {config.explore.waves} waves",
+        does=f"{tasks} tasks under {arms} arms in {config.explore.waves} waves{part}",
         tasks=tasks,
         arms=arms,
-        episodes=min(tasks * arms, config.explore.max_episodes or tasks * arms),
+        episodes=min(episodes, config.explore.max_episodes or episodes),
     )
 
 

@@ -89,7 +89,7 @@ class ArmRunner:
             AgentError: more episodes failed than `explore.fail_on_error` allows.
             LimitReached: `explore.max_episodes` or `explore.max_cost` is used up.
         """
-        facts = self.bench.run.facts
+        facts, self._stopping = self.bench.run.facts, asyncio.Event()
         known = facts.episodes(self.stage, sorted({unit.prepared.task.id for unit in units}), bodies=False)
         results: dict[EpisodeKey, Episode] = {}
         queue = deque(units)

@@ -46,6 +46,7 @@ _BINDING = (
     "explore.waves",
     "explore.in_modes",
     "explore.repeats",
+    "explore.budget",
 )
 """Settings that what stands in a run folder depends on; all others are only read by stages that can be run again."""
 

@@ -45,6 +45,16 @@ def build_table(
     )
 
 
+def similarities(bench: Workbench, prepared: Sequence[Prepared]) -> dict[tuple[str, str], float]:
+    """Cosine of a task's question and each provider's preview, by task and provider."""
+    vectors = _preview_vectors(bench, prepared)
+    return {
+        (one.task.id, preview.provider): float(np.dot(one.query.embedding, vectors[preview.text]))
+        for one in prepared
+        for preview in one.probe.previews
+    }
+
+
 def changed_by_in_mode(table: RoutingTable) -> tuple[int, int]:
     """Task-provider pairs (none included) whose outcome differs with and without working memory, and all pairs."""
     changed = pairs = 0
