@@ -274,7 +274,7 @@ class Distiller(Protocol):
         ...
 
     async def run_summary(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
-        """The run in under 400 words, whatever its outcome."""
+        """The run in under 400 words, whatever its outcome; its question is kept beside it."""
         ...
 
     async def curate(

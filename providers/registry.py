@@ -28,6 +28,11 @@ BUILT_IN = {
     "memp": "providers.long_term.memp:Memp",
     "agent_kb": "providers.long_term.agent_kb:AgentKb",
     "synapse": "providers.long_term.synapse:Synapse",
+    "lightweight": "providers.long_term.lightweight:LightWeight",
+    "mobile_e": "providers.long_term.mobile_e:MobileE",
+    "evolver": "providers.long_term.evolver:Evolver",
+    "cheatsheet": "providers.long_term.cheatsheet:Cheatsheet",
+    "reasoning_bank": "providers.long_term.reasoning_bank:ReasoningBank",
 }
 
 METHODS = ("probe", "retrieve", "store", "apply")

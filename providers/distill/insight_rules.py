@@ -132,7 +132,7 @@ class InsightRules:
         return len(one & other) >= SAME_WORDS * len(one | other)
 
     async def run_summary(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
-        """What was asked, the steps without detours (all where no way to the answer is seen), and the outcome."""
+        """The steps without detours (all where no way to the answer is seen), and the outcome."""
         shape = read_shape(trajectory)
         ended = {True: "correct", False: "wrong", None: "unknown"}[outcome.correct]
         if shape.reads and shape.ending:
@@ -141,9 +141,9 @@ class InsightRules:
             steps = literal_steps(trajectory)
         if not steps:
             return None
-        while len(steps) > 1 and len(" ".join(steps).split()) > SUMMARY_WORDS - len(shape.question.split()) - 4:
+        while len(steps) > 1 and len(" ".join(steps).split()) > SUMMARY_WORDS - 3:
             del steps[len(steps) // 2]
-        return f"Task: {shape.question}\nSteps: {'; '.join(steps)}.\nOutcome: {ended}"
+        return f"Steps: {'; '.join(steps)}.\nOutcome: {ended}"
 
     async def curate(
         self, question: str, sheet: Sequence[SheetItem], runs: Sequence[PastRun], max_words: int
@@ -152,7 +152,7 @@ class InsightRules:
         asked = set(tokenise(question))
         written = {item.description for item in sheet}
         fresh = [
-            SheetEntry(description=f"Asked before: {run.question}", example=run.summary.partition("\n")[2], source=n)
+            SheetEntry(description=run.question, example=_first_words(run.summary, max_words // 2), source=n)
             for n, run in enumerate(runs)
         ]
         shared = [len(asked & set(tokenise(item.description))) for item in sheet]
@@ -196,3 +196,9 @@ def _lessons(trajectory: Trajectory, outcome: Outcome) -> tuple[str, list[str]]:
     if not shape.reads or not shape.ending:
         return kind, []
     return kind, failure_lessons(shape) if kind == "failure" else success_lessons(shape)
+
+
+def _first_words(text: str, count: int) -> str:
+    """The text up to its word number `count`, with its own line breaks."""
+    words = list(re.finditer(r"\S+", text))
+    return text if len(words) <= count else text[: words[count - 1].end()]

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from providers.bank import MemoryBank
-from providers.base import Experience, Insight, Narrative, Script, Skill, Vote, Workflow
+from providers.base import (
+    Advice,
+    AdviceItem,
+    Experience,
+    Insight,
+    Narrative,
+    PastRun,
+    Principle,
+    ReasoningItem,
+    Script,
+    SheetEntry,
+    SheetItem,
+    Shortcut,
+    Skill,
+    Strategies,
+    Vote,
+    Workflow,
+)
 from providers.embedder import Hashing
 from providers.errors import ModelError
 from providers.types import Outcome, Query, Step, Trajectory
@@ -66,6 +84,16 @@ class ScriptedDistiller:
         self.search_texts = dict(search_texts or {})
         self.next_votes: tuple[Vote, ...] | None = None
         self.known_lessons: list[str] = []
+        self.next_strategies: Strategies | None = None
+        self.next_advice: Advice | None = None
+        self.next_tips: tuple[str, ...] = ()
+        self.next_shortcut: Shortcut | None = None
+        self.next_principle: Principle | None = None
+        self.same_principles: frozenset[frozenset[str]] = frozenset()
+        self.next_summary: str | None = None
+        self.next_sheet: tuple[SheetEntry, ...] = ()
+        self.next_reasoning: tuple[ReasoningItem, ...] = ()
+        self.asked: list[Any] = []
         self.calls = 0
         self.broken = False
 
@@ -137,6 +165,47 @@ class ScriptedDistiller:
     async def refinement(self, question: str, experiences: Sequence[Experience], suggestions: str) -> str:
         self._called()
         return f"Refined {suggestions!r} with " + "; ".join(experience.lessons for experience in experiences)
+
+    async def strategies(self, trajectory: Trajectory, outcome: Outcome) -> Strategies | None:
+        self._called()
+        return self.next_strategies
+
+    async def advise(self, question: str, items: Sequence[AdviceItem], k: int) -> Advice | None:
+        self._called()
+        self.asked.append([item.text for item in items])
+        return self.next_advice
+
+    async def tips(self, trajectory: Trajectory, outcome: Outcome) -> tuple[str, ...]:
+        self._called()
+        return self.next_tips
+
+    async def shortcut(self, trajectory: Trajectory, outcome: Outcome) -> Shortcut | None:
+        self._called()
+        return self.next_shortcut
+
+    async def principle(self, trajectory: Trajectory, outcome: Outcome) -> Principle | None:
+        self._called()
+        return self.next_principle
+
+    async def same_principle(self, first: Principle, second: Principle) -> bool:
+        self._called()
+        self.asked.append((first.description, second.description))
+        return frozenset((first.description, second.description)) in self.same_principles
+
+    async def run_summary(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        self._called()
+        return self.next_summary
+
+    async def curate(
+        self, question: str, sheet: Sequence[SheetItem], runs: Sequence[PastRun], max_words: int
+    ) -> tuple[SheetEntry, ...]:
+        self._called()
+        self.asked.append((list(sheet), list(runs)))
+        return self.next_sheet
+
+    async def reasoning(self, trajectory: Trajectory, outcome: Outcome) -> tuple[ReasoningItem, ...]:
+        self._called()
+        return self.next_reasoning
 
 
 class FixedEncoder:

@@ -13,7 +13,25 @@ import pytest
 from memory_toys import CORRECT, UNKNOWN, WRONG, ScriptedDistiller, open_bank, query_of, run_of
 
 from providers.bank import MemoryBank
-from providers.base import Experience, Insight, MemoryProvider, Narrative, Script, Skill, Workflow
+from providers.base import (
+    Advice,
+    AdviceItem,
+    Experience,
+    Insight,
+    MemoryProvider,
+    Narrative,
+    PastRun,
+    Principle,
+    ReasoningItem,
+    Script,
+    SheetEntry,
+    SheetItem,
+    Shortcut,
+    Skill,
+    Strategies,
+    Workflow,
+)
+from providers.distill.rules import RuleDistiller
 from providers.errors import ProviderError
 from providers.long_term.voyager import Voyager
 from providers.registry import BUILT_IN, load_provider
@@ -23,6 +41,7 @@ from providers.types import Outcome, Parameter, Query, Trajectory
 PROVIDERS = tuple(BUILT_IN)
 MERGING = ("agent_kb",)
 """Providers whose injected text is written anew from what they found, so that a preview cannot quote it."""
+RULES = RuleDistiller()
 TOPICS = ("coal", "railway", "river", "border", "income", "coast")
 
 
@@ -60,6 +79,40 @@ class TopicDistiller(ScriptedDistiller):
     async def experience(self, trajectory: Trajectory, outcome: Outcome) -> Experience | None:
         topic = trajectory.question
         return Experience(plan=f"plan {topic}", search_plan="search", lessons=f"learn {topic}", search_lessons="look")
+
+    async def strategies(self, trajectory: Trajectory, outcome: Outcome) -> Strategies | None:
+        lines = (f"For the {trajectory.question} open its page.", f"The {trajectory.question} stands in a table.")
+        return Strategies(strategic=lines[:1], operational=lines[1:])
+
+    async def advise(self, question: str, items: Sequence[AdviceItem], k: int) -> Advice | None:
+        return await RULES.advise(question, items, k)
+
+    async def tips(self, trajectory: Trajectory, outcome: Outcome) -> tuple[str, ...]:
+        return (f"The {trajectory.question} stands in a table.",)
+
+    async def shortcut(self, trajectory: Trajectory, outcome: Outcome) -> Shortcut | None:
+        topic = trajectory.question
+        steps = ("open the page", "read the table", "answer")
+        return Shortcut(name=f"read {topic}", description=f"gets {topic}", precondition="a page exists", steps=steps)
+
+    async def principle(self, trajectory: Trajectory, outcome: Outcome) -> Principle | None:
+        kind = "cautionary" if outcome.correct is False else "guiding"
+        return Principle.model_validate({"description": f"The {trajectory.question} is in a table.", "kind": kind})
+
+    async def same_principle(self, first: Principle, second: Principle) -> bool:
+        return first == second
+
+    async def run_summary(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        return f"Opened {trajectory.question}; read"
+
+    async def curate(
+        self, question: str, sheet: Sequence[SheetItem], runs: Sequence[PastRun], max_words: int
+    ) -> tuple[SheetEntry, ...]:
+        return await RULES.curate(question, sheet, runs, max_words)
+
+    async def reasoning(self, trajectory: Trajectory, outcome: Outcome) -> tuple[ReasoningItem, ...]:
+        topic = trajectory.question
+        return (ReasoningItem(title=f"Of {topic}", description="Where it is.", content="In a table."),)
 
 
 def runs() -> list[tuple[Trajectory, Outcome]]:

@@ -109,19 +109,21 @@ async def test_advice_prefers_shared_words_then_success_then_nearness() -> None:
 
 async def test_a_sheet_is_rewritten_with_the_new_first_and_the_least_used_lost() -> None:
     sheet = [
-        SheetItem(description="Asked before: area of Peru", example="open it", uses=1),
-        SheetItem(description="Asked before: tax of Mali", example="open it", uses=0),
-        SheetItem(description="Asked before: coal of Mali", example="open it", uses=5),
+        SheetItem(description="area of Peru", example="open it", uses=1),
+        SheetItem(description="tax of Mali", example="open it", uses=0),
+        SheetItem(description="coal of Mali", example="open it", uses=5),
     ]
-    run = PastRun(question="area of Chad", summary="Task: area of Chad\nSteps: open; read.\nOutcome: correct")
+    run = PastRun(question="area of Chad", summary="Steps: open; read.\nOutcome: correct")
     entries = await RULES.curate("area of Togo", sheet, [run], max_words=100)
     assert [entry.continues for entry in entries] == [None, 0, 2, 1]
     assert [entry.source for entry in entries] == [0, None, None, None]
     assert [entry.used for entry in entries] == [False, True, False, False]
     assert entries[0].example == "Steps: open; read.\nOutcome: correct"
-    short = await RULES.curate("area of Togo", sheet, [run], max_words=24)
+    short = await RULES.curate("area of Togo", sheet, [run], max_words=18)
     assert [entry.continues for entry in short] == [None, 0, 2]
-    known = [SheetItem(description="Asked before: area of Chad"), *sheet]
+    long = PastRun(question="area of Chad", summary="Steps: " + "open it; " * 400)
+    assert len((await RULES.curate("area", [], [long], max_words=50))[0].example.split()) == 25
+    known = [SheetItem(description="area of Chad"), *sheet]
     assert all(entry.continues is not None for entry in await RULES.curate("area", known, [run], max_words=100))
 
 
