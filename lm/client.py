@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import random
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,12 @@ from lm.errors import AnswerError, ModelError
 from lm.gate import Gate
 from lm.structured import Shape, complaint, read, response_format
 from lm.types import Completion, Message, Purpose, ToolSpec, Usage
-from lm.wire import BadBody, read_body, retry_after
+from lm.wire import BadBody, read_body, retry_after, said_in
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 log = logging.getLogger(__name__)
-
-_STATUS = re.compile(r"^Error code: \d+ - ")
 
 TOP_LOGPROBS = 20
 """Alternatives per token that endpoints agree to give."""
@@ -260,7 +257,7 @@ class ChatModel:
             failure = self._failed(None, f"no answer within {self._timeout:g} s", key)
         except openai.APIStatusError as error:
             wait, spent = retry_after(error.response.headers), error.code == "insufficient_quota"
-            failure = self._failed(error.status_code, error.message, key, wait=wait, spent=spent)
+            failure = self._failed(error.status_code, said_in(error.response.text), key, wait=wait, spent=spent)
         except openai.APIConnectionError as error:
             failure = self._failed(None, f"{error.message} {error.__cause__ or ''}", key)
         except BadBody as error:
@@ -286,7 +283,6 @@ class ChatModel:
         self, status: int | None, message: str, key: str, *, wait: float | None = None, spent: bool = False
     ) -> ModelError:
         """A typed error without the key, whatever the endpoint echoed. `spent`: the account has no money left."""
-        message = _STATUS.sub("", message)
         said = " ".join((message.replace(key, "[key]") if key else message).split())[:300]
         retryable = (status is None or status in (408, 409, 429) or status >= 500) and not spent
         mend = {
@@ -298,6 +294,7 @@ class ChatModel:
         return ModelError(
             f"{self.model} at {self.base_url} failed ({status or 'no connection'}: {said}): {mend}.",
             retryable=retryable,
+            status=status,
             rate_limited=status == 429 and not spent,
             retry_after=wait,
         )

@@ -8,14 +8,22 @@ class MemrouteError(Exception):
 class ModelError(MemrouteError):
     """A chat model failed or answered something unreadable; `retryable` says whether asking again may help.
 
-    `rate_limited` marks an endpoint that asks for fewer calls; `retry_after` is the wait in seconds that it names.
+    `status` is the HTTP status where there was one, `rate_limited` marks an endpoint that asks for fewer calls, and
+    `retry_after` is the wait in seconds that it names.
     """
 
     def __init__(
-        self, message: str, *, retryable: bool, rate_limited: bool = False, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        retryable: bool,
+        status: int | None = None,
+        rate_limited: bool = False,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.status = status
         self.rate_limited = rate_limited
         self.retry_after = retry_after
 

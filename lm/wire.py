@@ -75,13 +75,23 @@ def read_body(text: str) -> Completion:
     problem = body.get("error") if isinstance(body, dict) else None
     if problem:
         code = problem.get("code") if isinstance(problem, dict) else None
-        message = problem.get("message", problem) if isinstance(problem, dict) else problem
-        raise BadBody(str(message), int(str(code)) if str(code).isdecimal() else 200)
+        raise BadBody(said_in(text), int(str(code)) if str(code).isdecimal() else 200)
     try:
         return _completion(_Body.model_validate(body))
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"])) or "the body"
         raise BadBody(f"the response holds no choices that can be read ({where})") from None
+
+
+def said_in(text: str) -> str:
+    """What an error's body says: its message where it has one, else the body itself."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    problem = body.get("error", body) if isinstance(body, dict) else body
+    message = problem.get("message", problem) if isinstance(problem, dict) else problem
+    return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

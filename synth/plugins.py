@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from lm.client import ChatModel
 
 SUITES: Mapping[str, str] = {"factbook": "synth.tasks.factbook:Factbook"}
-AGENTS: Mapping[str, str] = {"case_based": "synth.agents.case_based:CaseBased"}
+AGENTS: Mapping[str, str] = {
+    "case_based": "synth.agents.case_based:CaseBased",
+    "react": "synth.agents.react:ReAct",
+}
 DISTILLERS: Mapping[str, str] = {
     "rules": "providers.distill.rules:RuleDistiller",
     "lm": "providers.distill.lm:LMDistiller",
