@@ -375,6 +375,38 @@ def _provider_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
+def _bank_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    stats = actions.add_parser("stats", help="how many records each provider has in each namespace")
+    show = actions.add_parser("show", help="records, or all of some record")
+    verify = actions.add_parser(
+        "verify", help="read all of it and name what is damaged; exit code 1 where something is"
+    )
+    export = actions.add_parser("export", help="write it as JSON Lines")
+    take = actions.add_parser("import", help="take in what export wrote, all or nothing")
+    forget = actions.add_parser("forget", help="remove records and everything made of them, for good")
+    for sub in (stats, show, verify, export, take, forget):
+        sub.add_argument("bank", metavar="BANK", type=Path, help="a bank file, or a run's folder")
+        sub.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    for sub in (export, take):
+        sub.add_argument("file", metavar="FILE", type=Path, help="the JSON Lines file")
+    for sub in (stats, show, export, forget):
+        sub.add_argument("--provider", metavar="NAME", help="this provider's records alone")
+        sub.add_argument(
+            "--namespace", metavar="T[/U[/P]]", help="this tenant, user or project, and what lies below it"
+        )
+    show.add_argument("--id", action="append", default=[], help="all of this record (repeatable)")
+    show.add_argument("--kind", help="records of this kind")
+    show.add_argument("--state", help="records in this state, e.g. archived")
+    show.add_argument("--limit", type=int, default=20, metavar="N", help="show at most N (20)")
+    take.add_argument("--encoder", metavar="NAME", help="encode anew with this encoder, where the file has another's")
+    forget.add_argument("--task", metavar="ID", help="what comes from this task")
+    forget.add_argument("--source", metavar="URL", help="what comes from runs that saw this page or tool")
+    forget.add_argument("--text", help="what has this text in it")
+    forget.add_argument("--older-than", metavar="AGE", help="what was stored longer ago, e.g. 12h, 30d, 2w")
+    forget.add_argument("--cache", metavar="FILE", type=Path, help="the encoder's cache (default: beside the bank)")
+
+
 def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs-dir", type=Path, metavar="DIR", default=Path("runs"), help="where runs live")
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
@@ -600,6 +632,17 @@ def _check_providers(args: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
+def _do_bank(args: argparse.Namespace) -> int:
+    from providers.bank_verbs import act
+
+    done = act(args.action, vars(args))
+    if args.json:
+        _print_json(done.result)
+    else:
+        print("\n".join(done.lines))
+    return 0 if done.ok else 1
+
+
 def _do_doctor(args: argparse.Namespace) -> int:
     findings = _room_findings()
     if not any(finding["status"] == "failed" for finding in findings):
@@ -731,6 +774,16 @@ VERBS = (
         "memroute providers check awm my_package.memory:MyProvider",
         _do_providers,
         _provider_arguments,
+    ),
+    Verb(
+        "bank",
+        "look into a bank of memories, check it, move it, forget",
+        "Counts or shows what a bank holds, verifies every row, exports and imports it as JSON Lines, or forgets what "
+        "comes from a task, a source, a text, a time or a namespace, with everything made of it.",
+        "printed; verify ends with exit code 1 where something is damaged.",
+        "memroute bank forget runs/embedded --source http://example.org/page --json",
+        _do_bank,
+        _bank_arguments,
     ),
     Verb(
         "doctor",

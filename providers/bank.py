@@ -7,19 +7,35 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from providers.embedder import Encoder
 from providers.errors import BankError
 from providers.index_file import remove_indexes
 from providers.namespaces import DEFAULT, checked_namespace
-from providers.schema import APPLICATION_ID, BANK_SCHEMA, SCHEMA, count_spaces, migrate, row_digest, write_space
+from providers.schema import (
+    APPLICATION_ID,
+    BANK_SCHEMA,
+    COLUMNS,
+    NOTHING,
+    SCHEMA,
+    Held,
+    count_spaces,
+    migrate,
+    row_digest,
+    write_space,
+)
 from providers.space import Change, Space
 from providers.view import Row
+
+if TYPE_CHECKING:
+    from providers.forgetting import Forgotten, Selection
+    from providers.transfer import Transferred
+    from providers.verification import Verification
 
 BUSY_SECONDS = 30.0
 INDEXED_FROM = 2_000
@@ -100,7 +116,7 @@ class MemoryBank:
             try:
                 yield self._writer
                 for key, change in changes.items():
-                    write_space(self._writer, key, change.base + 1, change.records, change.content)
+                    write_space(self._writer, key, change.held)
                 if any(change.new for change in changes.values()):
                     count_spaces(self._writer)
                 self._writer.execute("COMMIT")
@@ -111,7 +127,8 @@ class MemoryBank:
             finally:
                 self._thread.changes = None
             for key, change in changes.items():
-                self.space(*key).take_over(change)
+                if change.touched:
+                    self.space(*key).take_over(change)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -140,13 +157,12 @@ class MemoryBank:
         if key not in changes:
             held = _held(self._writer, key)
             floor = self._writer.execute("SELECT value FROM meta WHERE key = 'generation_floor'").fetchone()
-            base = held or (int(floor[0]) if floor else 0, 0, 0)
-            changes[key] = Change(*base, new=held is None)
+            changes[key] = Change(held or Held(int(floor[0]) if floor else 0), new=held is None)
         return changes[key]
 
-    def held(self, key: Key) -> tuple[int, int, int] | None:
-        """Generation, number of records and sum of digests of a space as committed; None where it was never written."""
-        return _held(self.committed, key)
+    def held(self, key: Key) -> Held:
+        """What a space holds, as committed."""
+        return _held(self.committed, key) or NOTHING
 
     @contextmanager
     def one_state(self) -> Iterator[sqlite3.Connection]:
@@ -179,6 +195,36 @@ class MemoryBank:
         if reader is None:
             reader = self._thread.reader = self._connect()
         return reader
+
+    @contextmanager
+    def exclusively(self) -> Iterator[sqlite3.Connection]:
+        """The writer's connection outside of a transaction, while no other thread writes."""
+        with self._writing, self.reporting():
+            yield self._writer
+
+    def forget(self, selection: Selection) -> Forgotten:
+        """Remove what is selected with everything made of it; see `providers.forgetting`."""
+        from providers.forgetting import forget
+
+        return forget(self, selection)
+
+    def export(self, path: Path, provider: str | None = None, namespace: str | None = None) -> Transferred:
+        """Write the bank, or what one provider or namespace has in it, as JSON Lines; see `providers.transfer`."""
+        from providers.transfer import export
+
+        return export(self, path, provider, namespace)
+
+    def import_(self, path: Path) -> Transferred:
+        """Take in what `export` wrote, all or nothing; see `providers.transfer`."""
+        from providers.transfer import import_
+
+        return import_(self, path)
+
+    def verify(self) -> Verification:
+        """Read every row and index file and name what is damaged; see `providers.verification`."""
+        from providers.verification import verify
+
+        return verify(self.path)
 
     def fork(self, path: Path) -> MemoryBank:
         """A consistent copy at `path`, opened; whatever is written meanwhile is in it whole or not at all."""
@@ -222,9 +268,13 @@ class MemoryBank:
                 isolation_level=None,
                 check_same_thread=False,
             )
+            try:
+                connection.execute("PRAGMA synchronous = FULL")
+            except sqlite3.Error:
+                connection.close()
+                raise
             with self._guard:
                 self._connections.append(connection)
-            connection.execute("PRAGMA synchronous = FULL")
         return connection
 
     def _check(self) -> None:
@@ -240,6 +290,8 @@ class MemoryBank:
                 self._migrate(meta.get("schema_version"))
                 meta = dict(self._writer.execute("SELECT key, value FROM meta"))
             self._check_spaces(meta.get("spaces"))
+            if "scrub" in meta:
+                self._finish_scrub()
         made_with = f"{meta.get('encoder')} with {meta.get('dimension')} dimensions"
         asked = f"{self.encoder.identity} with {self.encoder.dimension} dimensions"
         if made_with != asked:
@@ -247,6 +299,13 @@ class MemoryBank:
                 f"The bank {self.path} was filled through the encoder {made_with}, not {asked}: "
                 "set `encoder` to the one that it was made with, or use another bank file."
             )
+
+    def _finish_scrub(self) -> None:
+        """What was forgotten leaves the file's bytes now, if it could not before."""
+        from providers.forgetting import scrub
+
+        with suppress(BankError):  # still in use elsewhere: the mark stays
+            scrub(self)
 
     def _check_pages(self) -> None:
         if self.path.stat().st_size > CHECKED_BYTES:
@@ -290,19 +349,19 @@ def replace_bank(source: Path, target: Path) -> None:
     remove_indexes(target)
 
 
-def _held(connection: sqlite3.Connection, key: Key) -> tuple[int, int, int] | None:
+def _held(connection: sqlite3.Connection, key: Key) -> Held | None:
+    """What a space holds as this connection sees it; None where it was never written to."""
     row = connection.execute(
-        "SELECT generation, records, content, digest FROM generations WHERE provider = ? AND namespace = ?", key
+        f"SELECT {COLUMNS['generations']}, digest FROM generations WHERE provider = ? AND namespace = ?", key
     ).fetchone()
     if row is None:
         return None
-    if row_digest(*key, *row[:3]) != row[3]:
+    if row_digest(*row[:-1]) != row[-1]:
         raise BankError(
             f"The bank is damaged: what {key[0]!r} in {key[1]!r} holds is not what was stored; "
             "see `memroute bank verify`, and restore a copy."
         )
-    generation, records, content = row[:3]
-    return generation, records, content
+    return Held(*row[2:-1])
 
 
 @contextmanager

@@ -135,6 +135,19 @@ class Hashing:
         row[digest[0]] += weight if digest[1] & 1 else -weight
 
 
+class Recorded:
+    """The encoder that a bank says it was filled through, where nothing needs to be encoded."""
+
+    def __init__(self, identity: str, dimension: int) -> None:
+        self.identity = identity
+        self.dimension = dimension
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        if texts:
+            raise ConfigError(f"{len(texts)} texts must be encoded with {self.identity!r}: name it as the encoder.")
+        return np.zeros((0, self.dimension), dtype=np.float32)
+
+
 class CachedEncoder:
     """An encoder behind a memory cache and, with a path, a SQLite file keyed by encoder identity and text hash."""
 
@@ -155,7 +168,7 @@ class CachedEncoder:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Every distinct text is encoded once, whoever asks and however the texts are batched."""
-        keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in texts]
+        keys = [_key(text) for text in texts]
         with self._lock:
             found = self._known(set(keys))
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
@@ -169,6 +182,20 @@ class CachedEncoder:
         if not texts:
             return np.zeros((0, self.dimension), dtype=np.float32)
         return np.stack([found[key] for key in keys])
+
+    def forget(self, texts: Sequence[str]) -> int:
+        """Remove the encodings of these texts, those of any encoder in the file; how many were removed."""
+        keys = [_key(text) for text in texts]
+        removed = 0
+        with self._lock:
+            for key in keys:
+                removed += self._memory.pop(key, None) is not None
+            if self._file is not None:
+                with self._reporting(), self._file:
+                    self._file.execute("PRAGMA secure_delete = ON")
+                    rows = [(key,) for key in keys]
+                    removed = self._file.executemany("DELETE FROM embeddings WHERE text_hash = ?", rows).rowcount
+        return removed
 
     def close(self) -> None:
         if self._file is not None:
@@ -224,6 +251,10 @@ class CachedEncoder:
                 f"The encoder's cache {self._path} cannot be used ({error}); nothing in it is lost for good: "
                 "remove the file, or free space on its disk, and start again."
             ) from error
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def load_encoder(name: str, options: Mapping[str, Any] | None = None, cache_path: Path | None = None) -> Encoder:

@@ -6,7 +6,7 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,10 +80,7 @@ def read_index(path: Path, identity: Mapping[str, Any]) -> IndexParts:
         raise BankError(f"The index file {path} is of another state of the bank or of another encoder.")
     lists: dict[str, Sequence[str]] = {}
     arrays: dict[str, np.ndarray] = {}
-    for section in sections:
-        raw = content[base + section["offset"] : base + section["offset"] + section["bytes"]]
-        if len(raw) != section["bytes"] or zlib.crc32(raw) != section["check"]:
-            raise BankError(f"The index file {path} is damaged in its part {section['name']!r}.")
+    for section, raw in _checked(path, sections, content, base):
         kind, _, name = section["name"].partition(":")
         if kind == "l":
             lists[name] = json.loads(bytes(raw))
@@ -91,6 +88,24 @@ def read_index(path: Path, identity: Mapping[str, Any]) -> IndexParts:
             dtype, shape = section["form"]
             arrays[name] = np.frombuffer(raw, dtype=dtype).reshape(shape)
     return IndexParts(lists, arrays)
+
+
+def read_identity(path: Path) -> dict[str, Any]:
+    """Which rows and encoder the file belongs to. Raises BankError, naming the file, where any part is damaged."""
+    identity, sections, content, base = _opened(path)
+    for _ in _checked(path, sections, content, base):
+        pass
+    return identity
+
+
+def _checked(
+    path: Path, sections: Sequence[dict[str, Any]], content: memoryview, base: int
+) -> Iterator[tuple[dict[str, Any], memoryview]]:
+    for section in sections:
+        raw = content[base + section["offset"] : base + section["offset"] + section["bytes"]]
+        if len(raw) != section["bytes"] or zlib.crc32(raw) != section["check"]:
+            raise BankError(f"The index file {path} is damaged in its part {section['name']!r}.")
+        yield section, raw
 
 
 def _opened(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], memoryview, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from typing import NamedTuple
 
 from providers.errors import BankError
 
@@ -27,7 +28,7 @@ CREATE TABLE vectors (
 );
 CREATE TABLE generations (
     provider TEXT NOT NULL, namespace TEXT NOT NULL, generation INTEGER NOT NULL,
-    records INTEGER NOT NULL, content INTEGER NOT NULL, digest INTEGER NOT NULL,
+    records INTEGER NOT NULL, content INTEGER NOT NULL, facts INTEGER NOT NULL, digest INTEGER NOT NULL,
     PRIMARY KEY (provider, namespace)
 ) WITHOUT ROWID;
 CREATE TABLE offers (
@@ -49,6 +50,20 @@ CREATE INDEX events_by_record ON events (provider, namespace, record_id);
 
 DIGEST_BITS = 62
 """Two digests add up within SQLite's 64 bits."""
+
+
+class Held(NamedTuple):
+    """What a space is said to hold."""
+
+    generation: int = 0
+    records: int = 0
+    content: int = 0
+    """Sum of the digests of its records and vectors."""
+    facts: int = 0
+    """Sum of the digests of its receipts and counters."""
+
+
+NOTHING = Held()
 
 
 def row_digest(*values: str | int | bytes) -> int:
@@ -84,22 +99,29 @@ def _from_1_to_2(connection: sqlite3.Connection) -> None:
     """Rows get digests, and spaces the number and digest of what they hold."""
     for table in ("records", "vectors", "offers", "counters"):
         connection.execute(f"ALTER TABLE {table} ADD COLUMN digest INTEGER NOT NULL DEFAULT 0")
-    for column in ("records", "content", "digest"):
+    for column in ("records", "content", "facts", "digest"):
         connection.execute(f"ALTER TABLE generations ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
     connection.execute("DROP INDEX records_by_signature")
     connection.execute("CREATE INDEX events_by_record ON events (provider, namespace, record_id)")
     connection.create_function("row_digest", -1, row_digest, deterministic=True)
     for table, columns in COLUMNS.items():
         connection.execute(f"UPDATE {table} SET digest = row_digest({columns})")
-    for provider, namespace, generation in connection.execute(
-        "SELECT provider, namespace, generation FROM generations"
-    ).fetchall():
-        key = (provider, namespace)
-        digests = [digest for (digest,) in connection.execute(DIGESTS_OF_SPACE, key * 2)]
+    generations = {
+        (p, n): g for p, n, g in connection.execute("SELECT provider, namespace, generation FROM generations")
+    }
+    for key in connection.execute(
+        "SELECT provider, namespace FROM offers UNION SELECT provider, namespace FROM counters"
+    ):
+        generations.setdefault(key, 0)
+    for key, generation in generations.items():
         (records,) = connection.execute(
             "SELECT count(*) FROM records WHERE provider = ? AND namespace = ?", key
         ).fetchone()
-        write_space(connection, key, generation, records, content_sum(digests))
+        content, facts = (
+            content_sum(digest for (digest,) in connection.execute(query, key * 2))
+            for query in (CONTENT_DIGESTS, FACT_DIGESTS)
+        )
+        write_space(connection, key, Held(generation, records, content, facts))
     count_spaces(connection)
 
 
@@ -108,24 +130,29 @@ COLUMNS = {
     "vectors": "provider, namespace, id, vector",
     "offers": "provider, namespace, trajectory_id, receipt",
     "counters": "provider, namespace, name, value",
-    "generations": "provider, namespace, generation, records, content",
+    "generations": "provider, namespace, generation, records, content, facts",
 }
 """The columns of each table that its `digest` is made of."""
 
-DIGESTS_OF_SPACE = (
+CONTENT_DIGESTS = (
     "SELECT digest FROM records WHERE provider = ? AND namespace = ?"
     " UNION ALL SELECT digest FROM vectors WHERE provider = ? AND namespace = ?"
+)
+
+FACT_DIGESTS = (
+    "SELECT digest FROM offers WHERE provider = ? AND namespace = ?"
+    " UNION ALL SELECT digest FROM counters WHERE provider = ? AND namespace = ?"
 )
 
 _STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _from_1_to_2}
 
 
-def write_space(
-    connection: sqlite3.Connection, key: tuple[str, str], generation: int, records: int, content: int
-) -> None:
-    """Put down what a space holds: its generation, the number of its records and the digest of its rows."""
-    values = (*key, generation, records, content)
-    connection.execute("INSERT OR REPLACE INTO generations VALUES (?, ?, ?, ?, ?, ?)", (*values, row_digest(*values)))
+def write_space(connection: sqlite3.Connection, key: tuple[str, str], held: Held) -> None:
+    """Put down what a space holds."""
+    values = (*key, *held)
+    connection.execute(
+        "INSERT OR REPLACE INTO generations VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, row_digest(*values))
+    )
 
 
 def count_spaces(connection: sqlite3.Connection) -> None:

@@ -17,7 +17,7 @@ from providers.embedder import Encoder
 from providers.errors import BankError
 from providers.index_file import index_path, read_index, write_index
 from providers.redaction import redact, redact_values
-from providers.schema import content_sum, row_digest
+from providers.schema import COLUMNS, Held, content_sum, row_digest
 from providers.types import Origin, Record, StoreReceipt, Trajectory, content_hash
 from providers.view import LIVE as LIVE
 from providers.view import Row, View
@@ -33,16 +33,33 @@ SQL_VARIABLES = 500
 
 @dataclass
 class Change:
-    """What one transaction does to one space: every row it writes carries the generation after `base`."""
+    """What one transaction does to one space: the rows of all its records carry the generation after `before`'s."""
 
-    base: int
-    records: int
-    """How many the space will hold."""
-    content: int
-    """Sum of the digests of the rows that it will hold."""
-    new: bool = False
-    """Whether the space was empty before."""
+    before: Held
+    new: bool
+    """Whether the space was never written to before."""
+    records: int = 0
+    content: int = 0
+    facts: int = 0
+    """What is added to each of what is held."""
+    touched: bool = False
+    """Whether records were written or removed."""
     rows: dict[str, Row] = field(default_factory=dict)
+
+    @property
+    def generation(self) -> int:
+        """The generation of the records that are written."""
+        return self.before.generation + 1
+
+    @property
+    def held(self) -> Held:
+        """What the space holds afterwards."""
+        return Held(
+            self.before.generation + self.touched,
+            self.before.records + self.records,
+            content_sum((self.before.content, self.content)),
+            content_sum((self.before.facts, self.facts)),
+        )
 
 
 class Space:
@@ -61,6 +78,7 @@ class Space:
         self._pinned = 0
         self._view = View(bank.encoder.dimension, self._fetch)
         self._loaded = False
+        self._facts_checked = False
         self._indexed = 0
         """The generation of the index file, as far as known; 0 for none."""
         self._changes: list[Change] = []
@@ -130,6 +148,20 @@ class Space:
                 self._count_secrets(secrets)
                 self._note(connection, record_id, "added", record.kind)
 
+    def restore(self, records: Sequence[Record], vectors: np.ndarray) -> None:
+        """Write records as they were exported, over none of the same id and without an event of its own.
+
+        `vectors`, shape (n, dimension), has those of the records with text, in order.
+        """
+        rows = iter(vectors)
+        with self.bank.transaction() as connection:
+            for record in records:
+                clean, secrets = _without_secrets(record)
+                vector = next(rows) if record.text else None
+                changed = clean.text != record.text
+                self._write(connection, clean, self.encoder.encode([clean.text])[0] if changed else vector)
+                self._count_secrets(secrets)
+
     def update(self, record: Record) -> None:
         """Replace the record of that id; it is encoded again only where its text changed."""
         with self.bank.transaction() as connection:
@@ -154,13 +186,21 @@ class Space:
     def note_offer(self, trajectory_id: str, receipt: StoreReceipt) -> None:
         """Remember what became of an offered trajectory; the first receipt stands."""
         values = (*self._key, trajectory_id, redact(receipt.model_dump_json())[0])
+        digest = row_digest(*values)
         with self.bank.transaction() as connection:
-            connection.execute("INSERT OR IGNORE INTO offers VALUES (?, ?, ?, ?, ?)", (*values, row_digest(*values)))
+            added = connection.execute("INSERT OR IGNORE INTO offers VALUES (?, ?, ?, ?, ?)", (*values, digest))
+            if added.rowcount:
+                self.bank.change(self._key).facts += digest
 
     def set_counter(self, name: str, value: int) -> None:
         values = (*self._key, name, value)
+        digest = row_digest(*values)
         with self.bank.transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?, ?, ?, ?)", (*values, row_digest(*values)))
+            before = connection.execute(
+                "SELECT digest FROM counters WHERE provider = ? AND namespace = ? AND name = ?", values[:3]
+            ).fetchone()
+            connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?, ?, ?, ?)", (*values, digest))
+            self.bank.change(self._key).facts += digest - (before[0] if before else 0)
 
     # Reading
 
@@ -265,6 +305,14 @@ class Space:
             finally:
                 self._pinned -= 1
 
+    def committed_rows(self, connection: sqlite3.Connection) -> list[Row]:
+        """All rows as a connection sees them, in order of their ids. Raises BankError where one is damaged or lost."""
+        rows = self._read_rows(connection, 0)
+        held = self.bank.held(self._key)
+        if (len(rows), content_sum(row.digest for row in rows)) != (held.records, held.content):
+            raise self._damaged(f"{len(rows)} of {held.records} records: what is there")
+        return rows
+
     # The view over the rows
 
     def take_over(self, change: Change) -> None:
@@ -294,15 +342,15 @@ class Space:
     def _refresh(self) -> None:
         """Take over the rows that changed since the last look, and nothing else."""
         with self.bank.reporting():
-            held = self.bank.held(self._key) or (0, 0, 0)
-            if self._loaded and held[0] == self._view.generation:
+            held = self.bank.held(self._key)
+            if self._loaded and held.generation == self._view.generation:
                 return
             if not self._loaded and self._load_index(held):
                 return
-            if not self._follow_changes(held[0]):
+            if not self._follow_changes(held.generation):
                 with self.bank.one_state() as connection:
-                    held = self.bank.held(self._key) or (0, 0, 0)
-                    self._view.follow(self._read_rows(connection, self._view.generation), held[0])
+                    held = self.bank.held(self._key)
+                    self._view.follow(self._read_rows(connection, self._view.generation), held.generation)
             if not self._agrees(held):
                 self._reload()
         self._loaded = True
@@ -311,37 +359,38 @@ class Space:
         """Bring the view to `generation` by this process's own changes; False where another one's are among them."""
         changes, self._changes = self._changes, []
         for change in changes:
-            if self._loaded and change.base == self._view.generation < generation:
-                self._view.follow(list(change.rows.values()), change.base + 1)
+            if self._loaded and change.before.generation == self._view.generation < generation:
+                self._view.follow(list(change.rows.values()), change.generation)
         return self._loaded and self._view.generation == generation
 
     def _reload(self) -> None:
         """Read all rows: some were removed, or this is damage."""
         self._view = View(self.encoder.dimension, self._fetch)
         with self.bank.one_state() as connection:
-            held = self.bank.held(self._key) or (0, 0, 0)
-            self._view.follow(self._read_rows(connection, 0), held[0])
+            held = self.bank.held(self._key)
+            self._view.follow(self._read_rows(connection, 0), held.generation)
         if not self._agrees(held):
             raise BankError(
                 f"The bank {self.bank.path} is damaged: {self.provider!r} in {self.namespace!r} has "
-                f"{len(self._view.tags)} of {held[1]} records, or others than were stored; see `memroute bank verify`."
+                f"{len(self._view.tags)} of {held.records} records, or others than were stored; "
+                "see `memroute bank verify`, and restore a copy."
             )
 
-    def _agrees(self, held: tuple[int, int, int]) -> bool:
-        return (len(self._view.tags), self._view.content) == held[1:]
+    def _agrees(self, held: Held) -> bool:
+        return (len(self._view.tags), self._view.content) == (held.records, held.content)
 
-    def _load_index(self, held: tuple[int, int, int]) -> bool:
+    def _load_index(self, held: Held) -> bool:
         """Take the view from the index file where it belongs to what the bank holds; it is a cache, so any doubt
         about it means that the rows are read instead."""
         path = index_path(self.bank.path, *self._key)
         if not path.exists():
             return False
         try:
-            parts = read_index(path, self._identity(*held))
+            parts = read_index(path, self._identity(held.generation, held.records, held.content))
         except BankError:
             return False
-        self._view.load(parts, held[0], held[2])
-        self._loaded, self._indexed = True, held[0]
+        self._view.load(parts, held.generation, held.content)
+        self._loaded, self._indexed = True, held.generation
         return True
 
     def _identity(self, generation: int, records: int, content: int) -> dict[str, Any]:
@@ -404,7 +453,7 @@ class Space:
                 ).fetchall()
             found += len(rows)
             yield from ((self._record_of(row), int(row[5])) for row in rows)
-        if found < len(record_ids) and (self.bank.held(self._key) or (0,))[0] == self._view.generation:
+        if found < len(record_ids) and self.bank.held(self._key).generation == self._view.generation:
             raise self._damaged(f"one of the records {', '.join(map(repr, record_ids[:3]))}")
 
     def _with_records(self, hits: Sequence[tuple[str, float]]) -> list[tuple[Record, float]]:
@@ -428,6 +477,7 @@ class Space:
     def _row(self, query: str, column: str, value: str) -> Any:
         """The first column of this space's row of that name, held against its digest; None where there is none."""
         with self.bank.reporting():
+            self._check_facts()
             row = self.bank.current.execute(
                 f"{query} WHERE provider = ? AND namespace = ? AND {column} = ?", (*self._key, value)
             ).fetchone()
@@ -436,6 +486,23 @@ class Space:
         if row_digest(*self._key, value, row[0]) != row[1]:
             raise self._damaged(f"{column} {value!r}")
         return row[0]
+
+    def _check_facts(self) -> None:
+        """Once per opening: a receipt or counter that was lost, or changed its name, must not read as never set."""
+        if self._facts_checked:
+            return
+        with self.bank.one_state() as connection:
+            held = self.bank.held(self._key)
+            found = [
+                row_digest(*row)
+                for table in ("offers", "counters")
+                for row in connection.execute(
+                    f"SELECT {COLUMNS[table]} FROM {table} WHERE provider = ? AND namespace = ?", self._key
+                )
+            ]
+        if content_sum(found) != held.facts:
+            raise self._damaged("one of the receipts and counters")
+        self._facts_checked = True
 
     def _write(self, connection: sqlite3.Connection, record: Record, vector: np.ndarray | None) -> None:
         if (record.provider, record.namespace) != self._key:
@@ -447,7 +514,7 @@ class Space:
             record = record.model_copy(update={"created": time.time()})
         change = self.bank.change(self._key)
         digests = self._stored_digests(connection, record.id)
-        columns = (record.id, record.kind, record.state, record.signature, record.model_dump_json(), change.base + 1)
+        columns = (record.id, record.kind, record.state, record.signature, record.model_dump_json(), change.generation)
         digest = row_digest(*self._key, *columns)
         connection.execute(
             "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*self._key, *columns, digest)
@@ -461,8 +528,9 @@ class Space:
             blob_digest = row_digest(*place, blob)
             connection.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", (*place, blob, blob_digest))
             digest = content_sum((digest, blob_digest))
+        change.touched = True
         change.records += not digests
-        change.content = content_sum((change.content, digest, -sum(digests)))
+        change.content += digest - sum(digests)
         change.rows[record.id] = Row(record, vector, digest)
 
     def _stored_digests(self, connection: sqlite3.Connection, record_id: str) -> list[int]:

@@ -1,0 +1,128 @@
+"""`memroute bank`: what it prints for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_toys import open_bank, run_of
+
+from memroute import main
+from providers.bank_verbs import seconds_of
+from providers.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with open_bank(tmp_path) as bank:
+        for namespace in ("default", "acme/ann"):
+            space = bank.space("toy", namespace)
+            for n, text in enumerate(["coal in Chad", "a river with password: hunter2!"]):
+                space.add([space.new_record("note", run_of(f"t{n}"), n, text=text, payload={"n": n})])
+        space.archive(space.records()[0].id, "useless")
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    code = main(["bank", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def found(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    code, out = told(capsys, *arguments, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def test_stats_count_by_provider_and_namespace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stats = found(capsys, "stats", folder)
+    assert (stats["records"], stats["encoder"], stats["dimension"]) == (4, "hashing-256", 256)
+    ann, local = stats["spaces"]
+    assert (ann["namespace"], ann["states"], local["states"]) == (
+        "acme/ann",
+        {"active": 1, "archived": 1},
+        {"active": 2},
+    )
+    assert (local["kinds"], local["redacted_secrets"]) == ({"note": 2}, 1)
+    code, text = told(capsys, "stats", folder / "bank.sqlite", "--namespace", "acme")
+    assert code == 0
+    assert "acme/ann" in text
+    assert "1 archived" in text
+    assert "default" not in text
+
+
+def test_show_gives_records_by_what_is_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = found(capsys, "show", folder, "--namespace", "default", "--limit", "1")
+    assert (shown["found"], len(shown["records"])) == (2, 1)
+    assert found(capsys, "show", folder, "--state", "archived")["found"] == 1
+    record_id = shown["records"][0]["id"]
+    code, text = told(capsys, "show", folder, "--id", record_id, "--namespace", "default")
+    assert code == 0
+    assert record_id in text
+    assert '"origins"' in text
+    code, text = told(capsys, "show", folder, "--id", "nope")
+    assert (code, "no record nope" in text) == (1, True)
+
+
+def test_verify_ends_with_1_where_something_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = told(capsys, "verify", folder)
+    assert (code, "all as they were stored" in text) == (0, True)
+    with sqlite3.connect(folder / "bank.sqlite") as connection:
+        connection.execute("UPDATE records SET body = replace(body, 'coal', 'gold')")
+    code, text = told(capsys, "verify", folder)
+    assert code == 1
+    assert "damage" in text
+    assert "it is not what was stored" in text
+
+
+def test_export_and_import_make_the_same_bank(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "out" / "bank.jsonl"
+    assert found(capsys, "export", folder, file)["records"] == 4
+    assert found(capsys, "import", folder / "copy.sqlite", file)["records"] == 4
+    assert found(capsys, "import", folder / "copy.sqlite", file)["known"] == 4
+    assert found(capsys, "stats", folder / "copy.sqlite")["records"] == 4
+    assert told(capsys, "export", folder, file)[0] == 1
+
+
+def test_forget_says_what_went(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = found(capsys, "forget", folder, "--text", "CHAD")
+    assert [space["records"] for space in gone["spaces"]] == [1, 1]
+    assert found(capsys, "stats", folder)["records"] == 2
+    code, text = told(capsys, "forget", folder, "--namespace", "acme")
+    assert (code, "1 records are forgotten" in text) == (0, True)
+    code, text = told(capsys, "forget", folder, "--task", "t9")
+    assert (code, "nothing is removed" in text) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stats", "nowhere"], "There is no bank nowhere"),
+        (["forget", "."], "Say what to forget"),
+        (["forget", ".", "--older-than", "soon"], "'soon' is no age"),
+        (["forget", ".", "--namespace", "../x"], "is not a namespace"),
+        (["forget", ".", "--task", "t1", "--cache", "nowhere"], "no encoder's cache nowhere"),
+    ],
+)
+def test_a_wrong_call_ends_with_2_and_one_sentence(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    code, text = told(capsys, *arguments)
+    assert code == 2
+    assert message in text
+    assert len(text.splitlines()) == 1
+
+
+def test_ages_are_read_with_their_units() -> None:
+    assert [seconds_of(age) for age in ("90s", "15m", "1.5h", "30d", "2w")] == [90, 900, 5400, 2592000, 1209600]
+    with pytest.raises(ConfigError):
+        seconds_of("-3d")
