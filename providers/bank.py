@@ -270,6 +270,9 @@ class MemoryBank:
             )
             try:
                 connection.execute("PRAGMA synchronous = FULL")
+            except UnicodeDecodeError as error:  # a damaged schema, quoted in SQLite's message
+                connection.close()
+                raise BankError(f"The bank {self.path} cannot be used: {MENDS['SQLITE_CORRUPT']}.") from error
             except sqlite3.Error:
                 connection.close()
                 raise

@@ -81,15 +81,13 @@ class _Reader:
                 self._guarded(table, lambda part=part: part(connection))  # type: ignore[misc]
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(f"file:{quote(str(self.path.absolute()))}?mode=rw", uri=True)
-        connection.execute("PRAGMA query_only = ON")
-        return connection
+        return sqlite3.connect(f"file:{quote(str(self.path.absolute()))}?mode=rw", uri=True)
 
     def _guarded(self, where: str, work: Callable[[], None]) -> bool:
         """Do a part of the work; where SQLite cannot go on, that is a finding."""
         try:
             work()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self._damage(where, f"it cannot be read: {error}")
             return False
         return True
@@ -98,6 +96,7 @@ class _Reader:
         self.findings.append(Finding(level="damage", where=where, what=what))
 
     def _read_file(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA query_only = ON")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application != APPLICATION_ID:
             raise sqlite3.DatabaseError("it is not a memroute bank")
