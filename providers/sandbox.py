@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import resource
 import signal
 import socket
 import sys
@@ -37,11 +36,11 @@ class CallLimitError(BaseException):
     """The skill asked for more tool calls than it may; no handler in skill code can name it."""
 
 
-def answer(channel: BinaryIO, readers: ModuleType) -> None:
+def answer(channel: BinaryIO, readers: ModuleType, confinement: ModuleType) -> None:
     """Run one request read from `channel` under its limits, and write its result or error."""
     request = json.loads(channel.readline())
-    _confine(request["cpu_seconds"], request["memory_bytes"])
     try:
+        confinement.confine(request["cpu_seconds"], request["memory_bytes"])
         reply = {"result": _run(request, channel, readers)}
         if len(_line(reply)) > request["output_bytes"]:
             reply = {"error": f"its result is longer than {request['output_bytes']} bytes"}
@@ -79,31 +78,23 @@ def _tools(request: dict[str, Any], channel: BinaryIO) -> SimpleNamespace:
                 raise ValueError(f"the arguments of {name} are longer than {request['output_bytes']} bytes")
             channel.write(line)
             channel.flush()
-            return cast(str, json.loads(channel.readline())["text"])
+            reply = json.loads(channel.readline())
+            if "refused" in reply:
+                raise TypeError(reply["refused"])
+            return cast(str, reply["text"])
 
         return call
 
     return SimpleNamespace(**{name: tool(name, parameters) for name, parameters in request["tools"].items()})
 
 
-def _confine(cpu_seconds: int, memory_bytes: int) -> None:
-    """No new file, socket, core or written byte from here on; the kernel ends a child that runs or grows too far."""
-    for kind, limit in (
-        (resource.RLIMIT_CPU, cpu_seconds),
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_NOFILE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (limit, limit))
-
-
 def _line(message: dict[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _page_text() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("page_text", Path(__file__).with_name("page_text.py"))
+def _beside(name: str) -> ModuleType:
+    """The module `name` from its file beside this one; this process has no package path."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -114,7 +105,7 @@ def _page_text() -> ModuleType:
 def serve(control: socket.socket) -> None:
     """Fork one child for every socket that arrives; return when `control` closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    readers = _page_text()
+    readers, confinement = _beside("page_text"), _beside("confine")
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not message:
@@ -122,7 +113,7 @@ def serve(control: socket.socket) -> None:
         if os.fork() == 0:
             control.close()
             try:
-                answer(cast(BinaryIO, socket.socket(fileno=descriptors[0]).makefile("rwb")), readers)
+                answer(cast(BinaryIO, socket.socket(fileno=descriptors[0]).makefile("rwb")), readers, confinement)
             finally:
                 os._exit(0)
         os.close(descriptors[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import inspect
 import json
 import socket
 import subprocess
@@ -17,15 +18,21 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from providers import sandbox
 from providers.errors import ProviderError
 from providers.tools import Tool, ToolResult
 from providers.types import Lineage, SkillSpec
 
-ARGUMENT_TYPES = frozenset({"str", "int", "float", "bool", "list"})
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+ARGUMENT_TYPES: Mapping[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list[Any]}
+CODE_CHARACTERS = 8_000
+"""Longest code of a skill; a longer or deeper one could exhaust the parser itself."""
 
 _NODES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete),
@@ -43,13 +50,19 @@ _METHODS = frozenset(
 
 def check_code(name: str, code: str) -> None:
     """Refuse with `ProviderError` what is not one function `name(tools, ...)` of plain, typed, harmless Python."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise ProviderError(f"Skill {name} is not valid Python ({error}): store code that parses.") from error
+    tree = _parsed(name, code)
     problem = next(_problems(name, tree), None)
     if problem is not None:
         raise ProviderError(f"Skill {name} {problem}.")
+
+
+def _parsed(name: str, code: str) -> ast.Module:
+    if len(code) > CODE_CHARACTERS:
+        raise ProviderError(f"Skill {name} is {len(code):,} characters long: store at most {CODE_CHARACTERS:,}.")
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ProviderError(f"Skill {name} is not valid Python ({error}): store code that parses.") from error
 
 
 def _problems(name: str, tree: ast.Module) -> Iterator[str]:
@@ -58,6 +71,8 @@ def _problems(name: str, tree: ast.Module) -> Iterator[str]:
         yield f"must be exactly one function called {name}, and nothing beside it"
         return
     function = body[0]
+    if name in sandbox.BUILTINS or name in sandbox.READERS or name == "tools":
+        yield "has the name of something that skills are given: call it otherwise"
     yield from _signature_problems(function)
     known = {name, *sandbox.BUILTINS, *sandbox.READERS}
     for node in ast.walk(function):
@@ -114,6 +129,46 @@ def _node_problems(function: ast.FunctionDef, node: ast.AST, known: set[str]) ->
         yield "uses finally, which skills may not"
 
 
+def typed_arguments(skill: SkillSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in the types that the skill's code annotates, `"3"` for an int included.
+
+    ProviderError where one is missing, unknown or of another type.
+    """
+    function = next(node for node in _parsed(skill.name, skill.code).body if isinstance(node, ast.FunctionDef))
+    given = function.args
+    kinds = {argument.arg: _type_name(argument) for argument in (*given.args[1:], *given.kwonlyargs)}
+    optional = {argument.arg for argument in given.args[len(given.args) - len(given.defaults) :]}
+    optional |= {a.arg for a, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is not None}
+    if unknown := sorted(set(arguments) - set(kinds)):
+        raise ProviderError(f"it has no argument {unknown[0]!r}; it takes {', '.join(kinds) or 'none'}")
+    if missing := [name for name in kinds if name not in arguments and name not in optional]:
+        raise ProviderError(f"it needs the argument {missing[0]!r}")
+    return {name: _typed(name, kinds[name], value) for name, value in arguments.items()}
+
+
+def _type_name(argument: ast.arg) -> str:
+    """The plain type of a checked annotation: `list` of `list[str]`."""
+    kind = argument.annotation
+    base = kind.value if isinstance(kind, ast.Subscript) else kind
+    return base.id if isinstance(base, ast.Name) else "str"
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(kind).validate_python(value)
+    except ValidationError:
+        raise ProviderError(f"its argument {name!r} must be {kind}, and {str(value)[:80]!r} is none") from None
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(ARGUMENT_TYPES[kind], config=ConfigDict(coerce_numbers_to_str=True))
+
+
 @dataclass(frozen=True)
 class SkillResult:
     """What a skill returned (or its error), and how many tool calls it made inside."""
@@ -159,12 +214,12 @@ class SkillRunner:
             request = {
                 "name": skill.name,
                 "code": skill.code,
-                "arguments": dict(arguments),
+                "arguments": typed_arguments(skill, arguments),
                 "tools": {tool.name: [parameter.name for parameter in tool.parameters] for tool in tools},
                 **self._limits,
             }
             line = _line(request)
-        except (ProviderError, TypeError) as error:
+        except (ProviderError, TypeError, ValueError, RecursionError) as error:
             return _failed(skill.name, str(error), 0)
         conversation = _Conversation(skill.name, {tool.name: tool for tool in tools}, self.max_calls)
         reader, writer = await asyncio.open_unix_connection(
@@ -252,20 +307,32 @@ class _Conversation:
                 writer.write(line)
                 await writer.drain()
                 message = json.loads(await reader.readline())
-            except (ValueError, ConnectionError):
+            except (ValueError, ConnectionError, RecursionError):
                 return _failed(self._name, "it ended without a result (out of time or memory)", self.calls)
             match message:
                 case {"call": str(name), "arguments": dict(arguments)} if name in self._tools:
                     if self.calls == self._max_calls:
                         return _failed(self._name, f"it made more than {self._max_calls} tool calls", self.calls)
                     self.calls += 1
-                    line = _line({"text": (await self._tools[name].call(**arguments)).observation})
+                    line = _line(await self._call(self._tools[name], arguments))
                 case {"result": str(text)}:
                     return SkillResult(ToolResult(observation=text, lineage=_lineage(self._name)), self.calls)
                 case {"error": str(reason)}:
                     return _failed(self._name, reason, self.calls)
                 case _:
                     return _failed(self._name, "it sent a message that is none", self.calls)
+
+    async def _call(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, str]:
+        """The tool's text, or why it was not called: arguments that it does not take are the skill's mistake."""
+        kinds = {parameter.name: parameter.type for parameter in tool.parameters}
+        try:
+            typed = {name: _typed(name, kinds[name], value) for name, value in arguments.items()}
+            inspect.signature(tool.call).bind(**typed)
+        except KeyError as error:
+            return {"refused": f"{tool.name} has no argument {error}"}
+        except (ProviderError, TypeError) as error:
+            return {"refused": f"{tool.name} was called wrongly: {error}"}
+        return {"text": (await tool.call(**typed)).observation}
 
 
 def _failed(name: str, reason: str, calls: int) -> SkillResult:
