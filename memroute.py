@@ -348,6 +348,11 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         default="dev",
         help="dev to work on (default); test once, for results that are written down",
     )
+    parser.add_argument(
+        "--policies",
+        metavar="NAMES",
+        help="standard (default), all (with ablations, and fresh runs of what replay cannot say), or names with commas",
+    )
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -498,7 +503,8 @@ def _do_stages(args: argparse.Namespace) -> int:
     from synth.load_config import load_config
     from synth.plan import plan
 
-    config = load_config(args.config, args.overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    overrides = [*args.overrides, *_policy_override(getattr(args, "policies", None))]
+    config = load_config(args.config, overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
     stages = tuple(stage for stage in STAGES if args.verb in (stage.name, "run"))
     planned = plan(config, [stage.name for stage in stages], getattr(args, "split", "dev"))
     if args.dry_run:
@@ -517,6 +523,13 @@ def _do_stages(args: argparse.Namespace) -> int:
             _heading(f"{title}: done in {_clock(time.monotonic() - began)}")
     _show_results(results, run.root, args, time.monotonic() - started)
     return 0
+
+
+def _policy_override(policies: str | None) -> list[str]:
+    """`--policies` as a `--set`."""
+    if policies is None:
+        return []
+    return [f"evaluate.policies={policies if policies in ('standard', 'all') else f'[{policies}]'}"]
 
 
 def _heading(text: str) -> None:
@@ -740,7 +753,8 @@ VERBS = (
         "evaluate",
         "compare all policies on dev or test",
         "Runs every arm on the split's tasks over the final memories, then replays every policy on the outcomes: "
-        "no memory, random, each provider alone, simple rules, untrained and trained routers, and the oracle.",
+        "no memory, random, each provider alone, simple rules, untrained and trained routers, and the oracle. "
+        "With --policies all, policies that change what later tasks see get fresh runs over a bank of their own.",
         "a table on the terminal, and runs/<name>/evaluation/<split>.json.",
         "memroute evaluate configs/embedded.yaml --json",
         _do_stages,

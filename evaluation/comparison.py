@@ -24,6 +24,7 @@ from evaluation.statistics import Bootstrap, Estimate, Values, benjamini_hochber
 from evaluation.words import name_of
 from providers.base import ProviderCard
 from router.decisions import NONE
+from router.policies.registry import ABLATIONS
 from router.table import RoutingTable
 
 ORACLE, ORACLE_CROSSFIT = "oracle", "oracle_crossfit"
@@ -70,6 +71,8 @@ def kind_of(policy: str, providers: Sequence[str]) -> Kind:
         return "router"
     if policy in providers:
         return "single"
+    if policy in ABLATIONS:
+        return "ablation"
     return "baseline" if policy in (NONE, IN_ONLY, "random") else "simple"
 
 
@@ -205,7 +208,7 @@ def compare(material: Material) -> Evaluation:
     policies = _with_holm(judge, {name: judge.result(name) for name in judge.choices})
     if judge.alone is not None and NONE in policies:
         policies = _after_none(policies, judge.working(judge.alone))
-    routers = {name: policies[name] for name in ROUTERS if name in policies}
+    routers: dict[str, PolicyResult] = {name: policies[name] for name in ROUTERS if name in policies}
     hindsight = metrics.best_provider(outcomes)
     luck = _luck(judge)
     split = material.table.split

@@ -6,35 +6,39 @@ import asyncio
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tqdm import tqdm
 
-from evaluation.comparison import Material, compare
-from evaluation.result import DecisionLog, Decisions, Evaluation
+from evaluation.comparison import IN_ONLY, Material, compare
+from evaluation.online import online_names, run_online
+from evaluation.online_comparison import with_online
+from evaluation.result import ROUTERS, DecisionLog, Decisions, Evaluation
 from evaluation.tokens import chars_per_token
 from providers.base import ProviderCard
 from providers.errors import ConfigError, EngineError, ModelError
 from providers.types import content_hash
 from router.codec import decide_begin, empty_previews, template_hash
 from router.context import BeginContext
-from router.decisions import NONE, BeginDecision, Policy
-from router.policies.registry import AVERAGE, ONLINE_ONLY, PolicyMaterial, build_policies
+from router.decisions import NONE, BeginDecision, Policy, ScoringPolicy
+from router.policies.average import averaged
+from router.policies.registry import ABLATIONS, AVERAGE, ONLINE_ONLY, PolicyMaterial, RouterName, build_policies
 from router.table import RoutingTable
 from synth.explore import run_alone, run_arms, run_arms_shuffled
 from synth.tables import changed_by_in_mode
 
 if TYPE_CHECKING:
+    from synth.config import RunConfig
     from synth.runs import Run
 
 RANDOM_SEEDS = 20
 """Policy seeds over which `random` is averaged."""
 
-SLOW = ("prompt_route", "untrained", "trained", AVERAGE)
+SLOW = ("prompt_route", "untrained", "trained", AVERAGE, *ABLATIONS)
 """Policies that ask a language model: their decisions are kept and not asked again while their material stands."""
 
 BATCH = 32
@@ -52,20 +56,7 @@ COMPARED = (
     "trained",
     "heads",
 )
-"""What `evaluate.policies: all` means, beside every single provider and the average of the two trained routers."""
-
-
-@runtime_checkable
-class Scoring(Protocol):
-    """A policy that scores all candidates of many tasks at once."""
-
-    def score(self, contexts: Sequence[BeginContext]) -> np.ndarray:
-        """Shape (tasks, providers); higher is better."""
-        ...
-
-    def choose(self, context: BeginContext, scores: Sequence[float]) -> BeginDecision:
-        """The decision that goes with one row of `score`."""
-        ...
+"""What `evaluate.policies: standard` means, beside every single provider and the average of the two trained routers."""
 
 
 async def evaluate(run: Run, split: str = "dev") -> Evaluation:
@@ -79,7 +70,9 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
     table = await run_arms(run, split)
     shuffled = await run_arms_shuffled(run, split) if config.evaluate.shuffle else None
     alone = await run_alone(run, split) if config.evaluate.alone else None
-    asked = await _Asking(run, table, explore).all()
+    asking = _Asking(run, table, explore)
+    asked = await asking.all()
+    rate = chars_per_token(run, split)
     changed, pairs = changed_by_in_mode(explore)
     evaluation = compare(
         Material(
@@ -93,12 +86,23 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
             repeats=config.evaluate.repeats,
             shuffled=shuffled,
             alone=alone,
-            chars_per_token=chars_per_token(run, split),
+            chars_per_token=rate,
             missing=asked.missing,
             in_mode_changes=changed / pairs if pairs else None,
             recommended_on_dev=_recommended_on_dev(run),
         )
     )
+    names = online_names(policy_names(config, _cards(run)), evaluation.best_single)
+    if names:
+        ran = await run_online(run, split, names, asking.online_material(asked.log.policies), asking.stamp())
+        evaluation = with_online(
+            evaluation,
+            ran.streams,
+            router=ran.router,
+            missing=ran.missing,
+            resamples=config.evaluate.bootstrap,
+            chars_per_token=rate,
+        )
     evaluation.save(run.evaluation / f"{split}.json")
     return evaluation
 
@@ -129,7 +133,7 @@ class _Asking:
     """Asks the policies one after another, so that at most one model is in memory, and keeps every answer at once."""
 
     def __init__(self, run: Run, table: RoutingTable, explore: RoutingTable) -> None:
-        self._run = run
+        self._run, self._table = run, table
         self._cards = _cards(run)
         self._contexts = contexts_of(table, self._cards)
         self._task_ids = tuple(row.task_id for row in table.rows)
@@ -145,10 +149,12 @@ class _Asking:
         self._kept = DecisionLog.load(self._path).policies if self._path.exists() else {}
 
     async def all(self) -> Asked:
-        names = _names(self._run, self._cards)
+        names = [name for name in policy_names(self._run.config, self._cards) if name not in (*ONLINE_ONLY, IN_ONLY)]
         made: dict[str, Decisions] = {}
         missing: dict[str, str] = {}
         for name in names:
+            if name in ABLATIONS:
+                self._material = dataclasses.replace(self._material, router=self.router(made))
             try:
                 decisions = await self._one(name)
             except (EngineError, ModelError, _Missing) as error:
@@ -161,6 +167,26 @@ class _Asking:
         log = DecisionLog(task_ids=self._task_ids, policies=made)
         log.save(self._path)
         return Asked(log, missing)
+
+    def online_material(self, made: Mapping[str, Decisions]) -> PolicyMaterial:
+        """What online policies are built from; they share one language model."""
+        return dataclasses.replace(self._material, router=self.router(made), loaded={})
+
+    def stamp(self) -> str:
+        """Changes with whatever a router is made of."""
+        return content_hash({name: self._stamps(name) for name in (AVERAGE, "prompt_route")})
+
+    def router(self, made: Mapping[str, Decisions]) -> RouterName:
+        """The trained router that others build on: what dev recommended; on dev the best of those just asked."""
+        known = _recommended_on_dev(self._run) if self._table.split != "dev" else None
+        scored = {name: self._accuracy(made[name]) for name in ROUTERS if name in made}
+        best = known or max(scored, key=lambda name: scored[name], default="trained")
+        return next(name for name in ROUTERS if name == best)
+
+    def _accuracy(self, made: Decisions) -> float:
+        values = [row.correctness(arm) for row, arm in zip(self._table.rows, made.arms[0], strict=True)]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else 0.0
 
     async def _one(self, name: str) -> Decisions:
         key = content_hash(name, self._common, self._stamps(name))
@@ -189,9 +215,8 @@ class _Asking:
         return Decisions(key=key, arms=tuple(rounds))
 
     def _build(self, name: str, material: PolicyMaterial) -> Policy:
-        if name in ONLINE_ONLY:
-            raise _Missing("it changes what later tasks see, so a routing table cannot say how it does")
-        built, missing = build_policies([name], material)
+        # one language model in memory at a time
+        built, missing = build_policies([name], dataclasses.replace(material, loaded={}))
         if name in missing:
             raise _Missing(missing[name])
         return built[name]
@@ -199,7 +224,7 @@ class _Asking:
     async def _ask(self, name: str, policy: Policy) -> list[BeginDecision]:
         tasks, what = len(self._contexts), f"asking {name}"
         with tqdm(total=tasks, desc=what, unit="task", disable=None, leave=False, file=sys.stderr) as bar:
-            if isinstance(policy, Scoring):
+            if isinstance(policy, ScoringPolicy):
                 rows = await self._score(name, policy, bar.update)
                 return [policy.choose(context, row) for context, row in zip(self._contexts, rows, strict=True)]
             limit = asyncio.Semaphore(self._run.config.explore.concurrency if self._material.chat else 1)
@@ -212,7 +237,7 @@ class _Asking:
 
             return await asyncio.gather(*(ask(context) for context in self._contexts))
 
-    async def _score(self, name: str, policy: Scoring, advance: Callable[[int], object]) -> list[list[float]]:
+    async def _score(self, name: str, policy: ScoringPolicy, advance: Callable[[int], object]) -> list[list[float]]:
         """All scores of a policy, kept for the average."""
         parts = []
         for start in range(0, len(self._contexts), BATCH):
@@ -228,11 +253,10 @@ class _Asking:
         for name in ("trained", "heads"):
             if name not in self._scores:
                 policy = self._build(name, self._material)
-                if not isinstance(policy, Scoring):
+                if not isinstance(policy, ScoringPolicy):
                     raise _Missing(f"{name} answers in words with train.codec {self._material.codec}, without scores")
                 await self._ask(name, policy)
-        chances = np.clip(self._scores["heads"], 1e-6, 1 - 1e-6)
-        scores = (self._scores["trained"] + np.log(chances / (1 - chances))) / 2
+        scores = averaged(self._scores["trained"], self._scores["heads"])
         names = [card.name for card in self._cards]
         return [
             decide_begin(row, names, empty_previews(context))
@@ -241,12 +265,14 @@ class _Asking:
 
     def _stamps(self, name: str) -> dict[str, str]:
         """What else a policy's decisions depend on."""
-        config, stamps = self._run.config, {}
-        if name in ("trained", "untrained", AVERAGE):
+        config, stamps = self._run.config, dict[str, str]()
+        if name in ABLATIONS:
+            stamps["router"] = self._material.router
+        if name in ("trained", "untrained", AVERAGE, *ABLATIONS):
             stamps["train"] = content_hash(config.train.base, template_hash(config.train.codec, self._cards))
-        if name in ("trained", AVERAGE):
+        if name in ("trained", AVERAGE, *ABLATIONS):
             stamps["adapter"] = _folder_hash(self._run.adapter)
-        if name in ("heads", AVERAGE):
+        if name in ("heads", AVERAGE, *ABLATIONS):
             stamps["heads"] = _file_hash(self._run.heads)
         if name == "prompt_route":
             stamps["model"] = content_hash(
@@ -259,11 +285,15 @@ class _Missing(Exception):
     """A policy cannot be asked; the message says why and what mends it."""
 
 
-def _names(run: Run, cards: Sequence[ProviderCard]) -> list[str]:
-    chosen = run.config.evaluate.policies
-    if chosen != "all":
-        return list(dict.fromkeys(chosen))
-    return [*COMPARED[:2], *(card.name for card in cards), *COMPARED[2:], AVERAGE]
+def policy_names(config: RunConfig, cards: Sequence[ProviderCard]) -> list[str]:
+    """The policies that a config asks for, routers before what builds on them."""
+    chosen = config.evaluate.policies
+    standard = [*COMPARED[:2], *(card.name for card in cards), *COMPARED[2:], AVERAGE]
+    if chosen == "standard":
+        return standard
+    if chosen == "all":
+        return [*standard, *ABLATIONS, *ONLINE_ONLY]
+    return sorted(dict.fromkeys(chosen), key=lambda name: name in ABLATIONS)
 
 
 def _single_arm(decision: BeginDecision) -> str:

@@ -13,16 +13,18 @@ from typing import Literal
 from pydantic import Field
 
 from providers.types import SCHEMA_VERSION, Flow
+from router.policies.registry import RouterName
 
 Way = Literal["replay", "online"]
 """`replay`: Begin decisions looked up in a routing table; `online`: fresh runs over a bank that grows as they go."""
 
-Kind = Literal["baseline", "single", "simple", "router", "bound"]
-"""`baseline`: none and random; `single`: one provider always; `simple`: rules, counts and frozen models; `router`:
-trained; `bound`: uses the outcomes that it is scored on."""
+Kind = Literal["baseline", "single", "simple", "router", "ablation", "online", "bound"]
+"""`baseline`: no choice; `single`: one provider always; `simple`: rules, counts and frozen models; `router`: trained;
+`ablation`: a router with something about Begin changed; `online`: what replay cannot say; `bound`: uses
+the outcomes that it is scored on."""
 
 
-ROUTERS = ("trained", "heads", "average")
+ROUTERS: tuple[RouterName, ...] = ("trained", "heads", "average")
 """Policies trained on the exploration's outcomes; the recommended one is among them."""
 
 
@@ -116,6 +118,58 @@ class Comparison(Flow):
     q: float | None = None
 
 
+class Behaviour(Flow):
+    """What a policy did in its online runs."""
+
+    begin_shares: dict[str, float]
+    """Share of the tasks where each provider was retrieved from, `none` where nobody was; more than 1 in all where
+    several are at once."""
+    begin_entropy: float
+    """In bits, over the shares scaled to 1."""
+    in_rate: float | None
+    """Share of the steps at which working memory was shown; None without any step."""
+    in_rate_by_step: tuple[float | None, ...]
+    """The same by step, from 0."""
+    in_decisions_by_step: tuple[int, ...]
+    """Steps that each entry of `in_rate_by_step` is over."""
+    end_sizes: dict[str, dict[int, int]]
+    """By outcome (correct, wrong, unscored): how many tasks were kept by so many providers."""
+    end_shares: dict[str, dict[str, float]]
+    """By outcome: share of the tasks that each provider kept."""
+    stream: tuple[float | None, ...]
+    """Accuracy over the first 20, 40, 60, 80 and 100 percent of the stream."""
+
+
+class OnlineResult(Flow):
+    """One policy on fresh runs from its own copy of the bank; means over tasks, each the mean over the seeds."""
+
+    accuracy: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int
+    """Tasks scored: the denominator of `accuracy`."""
+    unscored: int
+    """Tasks whose runs failed or were not scored under every seed."""
+    seeds: int
+    accuracy_by_seed: tuple[float | None, ...]
+    delta_vs_best_single: float | None
+    """Paired, against the best single provider's own online runs."""
+    delta_ci_low: float | None
+    delta_ci_high: float | None
+    steps: float | None
+    injected_chars: float | None
+    injected_tokens: float | None
+    begin_chars: float | None
+    """Injected at Begin alone."""
+    seconds: float | None
+    """Wall clock of one task, memory and router included."""
+    seconds_per_solved: float | None
+    tokens_per_solved: float | None
+    """Injected tokens."""
+    behaviour: Behaviour
+    by_family: dict[str, float | None]
+
+
 class PoolOracle(Flow):
     """What choosing per task among the first k providers of the nested pools can give at most."""
 
@@ -182,7 +236,14 @@ class Evaluation(Flow):
     coverage: tuple[int, ...]
     """Tasks that exactly 0, 1, 2, ... arms solve; arms are none and the providers."""
     comparisons: tuple[Comparison, ...] = ()
-    """Each trained router against each baseline and simple router."""
+    """Each trained router against each baseline and simple router, by replay."""
+    online: dict[str, OnlineResult] = Field(default_factory=dict)
+    """Fresh runs; those of policies that replay cannot say stand among `policies` too."""
+    online_tasks: int = 0
+    online_router: str | None = None
+    """Who takes Begin in the router's online rows."""
+    online_comparisons: tuple[Comparison, ...] = ()
+    """The whole router against what changes one phase, and against policies without a choice, online on both sides."""
     in_mode_changes: float | None
     """Share of task-arm pairs of the exploration whose outcome changes with the In mode."""
     warnings: tuple[str, ...] = ()

@@ -15,6 +15,8 @@ GROUPS: dict[Kind, str] = {
     "single": "One provider always",
     "simple": "Simple routers",
     "router": "Trained routers",
+    "ablation": "The router with one thing changed",
+    "online": "Online alone",
     "bound": "Upper bounds",
 }
 
@@ -40,6 +42,16 @@ POLICIES = {
     "trained": PolicyWords("Trained LM", "LoRA-tuned on exploration"),
     "heads": PolicyWords("Heads", "small regressions per provider"),
     "average": PolicyWords("LM and heads", "their log-odds averaged"),
+    "five": PolicyWords("Router, five providers", "its choice restricted to the paper's five"),
+    "no_probe": PolicyWords("Router, no previews", "knows the providers, not what they hold"),
+    "scores_shown": PolicyWords("Router, scores shown", "a score beside every preview"),
+    "router": PolicyWords("Whole router", "Begin, In and End as trained"),
+    "in_always": PolicyWords("In always", "working memory at every step"),
+    "in_never": PolicyWords("In never", "no working memory"),
+    "store_all": PolicyWords("Store all", "every open gate keeps every run"),
+    "store_none": PolicyWords("Store none", "nothing new is kept"),
+    "concat": PolicyWords("All-Concat", "every provider, one after the other"),
+    "fuse": PolicyWords("All-Fuse", "every provider in one note"),
     "oracle_crossfit": PolicyWords("Oracle, cross-fitted", "best arm, chosen on other runs"),
     "oracle": PolicyWords("Oracle, plain", "best arm in hindsight, with luck"),
 }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
 
 from providers.types import Flow
 from router.context import BeginContext, EndContext, InContext
@@ -63,3 +66,16 @@ class Policy(Protocol):
     async def step(self, context: InContext) -> InDecision: ...
 
     async def end(self, context: EndContext) -> EndDecision: ...
+
+
+@runtime_checkable
+class ScoringPolicy(Policy, Protocol):
+    """A policy that can score all candidates of many tasks at once."""
+
+    def score(self, contexts: Sequence[BeginContext]) -> np.ndarray:
+        """Shape (tasks, providers); higher is better."""
+        ...
+
+    def choose(self, context: BeginContext, scores: Sequence[float]) -> BeginDecision:
+        """The decision that goes with one row of `score`."""
+        ...

@@ -35,7 +35,10 @@ from router.guide import shorten
 
 if TYPE_CHECKING:
     from providers.skills import SkillRunner
+    from router.policies.fuse import Fuser
 
+FUSED = "fused"
+"""The provider's name in an injection that is one note of several providers."""
 PREVIEW_LIMIT = 200
 RECENT_STEPS = 3
 OBSERVATION_LIMIT = 300
@@ -89,8 +92,12 @@ class MemorySession:
         previews: Sequence[Preview] | None = None,
         retrievals: Mapping[str, Retrieval] | None = None,
         skill_runner: SkillRunner | None = None,
+        fuser: Fuser | None = None,
     ) -> None:
-        """`previews` and `retrievals` stand for probing and retrieving again where the caller already did."""
+        """`previews` and `retrievals` stand for probing and retrieving again where the caller already did.
+
+        `fuser` writes the note of a decision that fuses providers.
+        """
         self._task = task.public()
         self._query = query
         self._providers = providers
@@ -99,6 +106,7 @@ class MemorySession:
         self._previews = None if previews is None else tuple(previews)
         self._retrievals = dict(retrievals or {})
         self._skill_runner = skill_runner
+        self._fuser = fuser
         self._working = ShortTermMemory(task.question)
         self._observed = 0
         self._skills: tuple[SkillSpec, ...] = ()
@@ -135,12 +143,15 @@ class MemorySession:
         )
         decision = await self._policy.begin(context)
         self._check_names("begin", decision.providers)
-        if decision.combine == "fuse" or (decision.combine == "single" and len(decision.providers) > 1):
+        if decision.combine == "single" and len(decision.providers) > 1:
             raise ConfigError(
-                f"Policy {self._policy.name!r} chose {len(decision.providers)} providers as {decision.combine!r}; "
-                "a session takes one provider, or several as 'concat'."
+                f"Policy {self._policy.name!r} chose {len(decision.providers)} providers as 'single'; "
+                "a session takes one provider, or several as 'concat' or 'fuse'."
             )
         self.decisions.append(Decided("begin", context, decision))
+        if decision.combine == "fuse":
+            await self._inject_fused([(name, await self._retrieve(name)) for name in decision.providers])
+            return
         for name in decision.providers:
             self._inject(name, await self._retrieve(name), titled=decision.combine == "concat")
 
@@ -199,6 +210,21 @@ class MemorySession:
         if name in self._retrievals:
             return self._retrievals[name]
         return await self._providers[name].retrieve(self._query)
+
+    async def _inject_fused(self, retrieved: Sequence[tuple[str, Retrieval]]) -> None:
+        """One note of all texts; skills stay as they are."""
+        if self._fuser is None:
+            raise ConfigError(f"Policy {self._policy.name!r} fuses providers: make the session with a fuser.")
+        for _, retrieval in retrieved:
+            self._effects += retrieval.effects
+            self._skills += retrieval.skills
+        parts = [(self._providers[name].card.title, found.text) for name, found in retrieved if found.text]
+        if not parts and not self._skills:
+            return
+        note = await self._fuser.fuse(self._task.question, parts) if parts else ""
+        item_ids = tuple(item for _, found in retrieved for item in found.item_ids)
+        skills = tuple(skill.name for skill in self._skills)
+        self._injections.append(Injection(phase="begin", provider=FUSED, text=note, item_ids=item_ids, skills=skills))
 
     def _inject(self, name: str, retrieval: Retrieval, *, titled: bool) -> None:
         self._effects += retrieval.effects

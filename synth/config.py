@@ -262,6 +262,17 @@ class TrainConfig(Section):
     """Number format of the weights in training."""
 
 
+class OnlineConfig(Section):
+    """Fresh runs for policies that change what later tasks see, each from its own copy of the bank."""
+
+    tasks: int = Field(default=200, ge=1)
+    """Tasks of the split, from its start."""
+    seeds: int = Field(default=1, ge=1)
+    """Streams per policy, each in another order and with other agent seeds, the same for all policies."""
+    batch: int = Field(default=4, ge=1)
+    """Tasks that see the same bank; what they leave is stored after all of them ended."""
+
+
 class EvaluateConfig(Section):
     """Policies compared on the routing table of a split."""
 
@@ -269,14 +280,15 @@ class EvaluateConfig(Section):
     """Draws per arm with different agent seeds; the cross-fitted oracle needs two or more."""
     in_mode: Literal["query", "no_op"] = "query"
     """Working memory in every evaluated arm but `none`, which is the task agent alone."""
-    policies: tuple[str, ...] | Literal["all"] = "all"
-    """Names of policies, or all."""
+    policies: tuple[str, ...] | Literal["standard", "all"] = "standard"
+    """Names of policies; `standard`: all Begin policies by replay; `all`: with ablations and with online runs too."""
     bootstrap: int = 10_000
     """Resamples of the intervals."""
     shuffle: bool = True
     """Also run the control in which retrieved texts are shuffled across families."""
     alone: bool = True
     """Also run the agent without long-term memory: with working memory, and bare as often as there are arms (luck)."""
+    online: OnlineConfig = OnlineConfig()
 
 
 class RunConfig(Section):

@@ -156,7 +156,7 @@ def _check_plugins(config: RunConfig) -> None:
     if twice:
         raise ConfigError(f"providers names {', '.join(twice)} more than once; name each provider once.")
     cards = provider_cards(config.providers)
-    if config.evaluate.policies != "all":
+    if not isinstance(config.evaluate.policies, str):
         known = [*POLICY_NAMES, AVERAGE, *(card.name for card in cards)]
         for name in config.evaluate.policies:
             if name not in known:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -100,6 +100,17 @@ class Workbench:
         replace_bank(following, self.run.bank)
         self.bank = MemoryBank.open(self.run.bank, self.encoder)
         self.providers = self._providers_over(self.bank)
+
+    @contextmanager
+    def forked(self, path: Path) -> Iterator[Mapping[str, MemoryProvider]]:
+        """Providers over a copy of the bank at `path`, which is removed before and after."""
+        _remove(path)
+        bank = self.bank.fork(path)
+        try:
+            yield self._providers_over(bank)
+        finally:
+            bank.close()
+            _remove(path)
 
     def record(self, provider: str, record_id: str) -> Record | None:
         """A stored record of a provider, None where the id names none."""

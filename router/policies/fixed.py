@@ -1,9 +1,9 @@
-"""Policies without a choice: one provider, a forced arm, all providers, none."""
+"""Policies without a choice: one provider, a forced arm, all providers, one phase alone."""
 
 from __future__ import annotations
 
 from router.context import BeginContext, EndContext, InContext
-from router.decisions import NONE, Arm, BeginDecision, EndDecision, InDecision, Policy
+from router.decisions import NONE, Arm, BeginDecision, EndDecision, InDecision
 
 
 class BeginOnly:
@@ -67,21 +67,3 @@ class InOnly:
 
     async def end(self, context: EndContext) -> EndDecision:
         return EndDecision()
-
-
-class StoreAll:
-    """Another policy's Begin and In, but every open gate keeps every trajectory (force-all-store, MemAgent 5.3)."""
-
-    name = "store_all"
-
-    def __init__(self, inner: Policy) -> None:
-        self._inner = inner
-
-    async def begin(self, context: BeginContext) -> BeginDecision:
-        return await self._inner.begin(context)
-
-    async def step(self, context: InContext) -> InDecision:
-        return await self._inner.step(context)
-
-    async def end(self, context: EndContext) -> EndDecision:
-        return EndDecision(providers=tuple(card.name for card in context.cards if card.accepts(context.outcome)))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from providers.base import ProviderCard
 from providers.errors import ConfigError
 from router.codec import CodecName
-from router.decisions import Policy
-from router.policies.fixed import Concat, InOnly, Single, StoreAll
+from router.decisions import Policy, ScoringPolicy
+from router.policies.changed import FIVE, NoProbe, Phases, Pool, ScoresShown
+from router.policies.fixed import Concat, InOnly, Single
+from router.policies.fuse import Fuse
 from router.policies.none import NoMemory
 from router.policies.overlap import Cosine, Overlap
 from router.policies.random import RandomPolicy
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from lm.client import ChatModel
     from providers.embedder import Encoder
     from router.policies.knowledge import KnowledgeBase
+
+
+RouterName = Literal["trained", "heads", "average"]
+"""Trained routers, each of which can take Begin where a policy builds on "the router"."""
 
 
 class MissingMaterial(ConfigError):
@@ -42,6 +48,10 @@ class PolicyMaterial:
     codec: CodecName = "marks"
     chat: ChatModel | None = None
     """The frozen model of `prompt_route`; without one the untrained base model scores the provider names."""
+    router: RouterName = "trained"
+    """Who takes Begin in policies that change something about the router; In and End are the trained LM's."""
+    loaded: dict[str, Policy] = field(default_factory=dict, compare=False)
+    """Language models that were loaded already, so that policies which share one load it once."""
 
     def knowledge(self) -> KnowledgeBase:
         """The decision knowledge base mined from the exploration table."""
@@ -100,7 +110,42 @@ def _trained(material: PolicyMaterial) -> Policy:
     adapter = material.need_trained(material.adapter_path, "adapter")
     from router.policies.learned import Learned
 
-    return Learned.load(material.base, adapter, material.codec, material.cards, seed=material.seed)
+    if "trained" not in material.loaded:
+        material.loaded["trained"] = Learned.load(
+            material.base, adapter, material.codec, material.cards, seed=material.seed
+        )
+    return material.loaded["trained"]
+
+
+def _average(material: PolicyMaterial) -> Policy:
+    from router.policies.average import Average
+
+    return Average(_scoring("trained", material), _scoring("heads", material))
+
+
+def _scoring(name: str, material: PolicyMaterial) -> ScoringPolicy:
+    policy = build_policy(name, material)
+    if not isinstance(policy, ScoringPolicy):
+        raise MissingMaterial(f"{name} answers in words with train.codec {material.codec}, without scores.")
+    return policy
+
+
+def _phased(name: str, *, step: Policy | None = None, end: Policy | None = None) -> Callable[[PolicyMaterial], Policy]:
+    """The router with In or End taken by another policy; without either, the whole router: Begin, In and End."""
+
+    def build(material: PolicyMaterial) -> Policy:
+        language_model = build_policy("trained", material)
+        begin = build_policy(material.router, material)
+        return Phases(name, begin=begin, step=step or language_model, end=end or language_model)
+
+    return build
+
+
+def _five(material: PolicyMaterial) -> Policy:
+    names = {card.name for card in material.cards}
+    if not names > set(FIVE):
+        raise MissingMaterial(f"It needs a run with {', '.join(FIVE)} and at least one further provider.")
+    return Pool("five", _scoring(material.router, material), FIVE)
 
 
 def _heads(material: PolicyMaterial) -> Policy:
@@ -144,8 +189,17 @@ _BUILDERS: dict[str, Callable[[PolicyMaterial], Policy]] = {
     "knn": _knn,
     "prompt_route": _prompt_route,
     "prompt_route_rules": _prompt_route_rules,
+    "average": _average,
+    "five": _five,
+    "no_probe": lambda material: NoProbe(build_policy(material.router, material)),
+    "scores_shown": lambda material: ScoresShown(build_policy(material.router, material), material.need_encoder()),
     "concat": lambda material: Concat(),
-    "store_all": lambda material: StoreAll(_trained(material)),
+    "fuse": lambda material: Fuse(),
+    "router": _phased("router"),
+    "in_always": _phased("in_always", step=InOnly()),
+    "in_never": _phased("in_never", step=NoMemory()),
+    "store_all": _phased("store_all", end=Concat()),
+    "store_none": _phased("store_none", end=NoMemory()),
     "in_only": lambda material: InOnly(),
 }
 
@@ -153,7 +207,10 @@ POLICY_NAMES = tuple(_BUILDERS)
 """All but the single providers, which go by their own names."""
 
 AVERAGE = "average"
-"""The trained language model and the heads, their log-odds averaged; evaluation makes it of the two."""
+"""The trained language model and the heads, their log-odds averaged."""
 
-ONLINE_ONLY = frozenset({"concat", "store_all", "in_only"})
+ONLINE_ONLY = ("router", "in_always", "in_never", "store_all", "store_none", "concat", "fuse")
 """Policies that a routing table says nothing about: they change what later tasks see, or run an arm that it lacks."""
+
+ABLATIONS = ("five", "no_probe", "scores_shown")
+"""The router with something about Begin changed, without training it again; replayed like every Begin policy."""

@@ -86,11 +86,6 @@ async def test_policies_without_material_are_missing_with_the_command(run: Run) 
     assert found.recommended is None
 
 
-async def test_online_policies_are_missing_with_the_reason(run: Run) -> None:
-    found = await evaluate(asking(run, "none", "concat"))
-    assert "later tasks" in found.missing["concat"]
-
-
 async def test_an_unknown_policy_is_an_error(run: Run) -> None:
     with pytest.raises(ConfigError, match="astrology"):
         await evaluate(asking(run, "astrology"))

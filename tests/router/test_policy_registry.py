@@ -13,6 +13,7 @@ from providers.embedder import load_encoder
 from providers.errors import ConfigError
 from router.decisions import Arm
 from router.policies.registry import (
+    ABLATIONS,
     ONLINE_ONLY,
     POLICY_NAMES,
     MissingMaterial,
@@ -42,7 +43,7 @@ def toy_table() -> RoutingTable:
 def test_names_stand_in_the_documented_order() -> None:
     assert POLICY_NAMES[:5] == ("none", "random", "untrained", "trained", "heads")
     assert POLICY_NAMES[5:8] == ("overlap", "cosine", "knn")
-    assert set(POLICY_NAMES) >= ONLINE_ONLY
+    assert set(POLICY_NAMES) >= {*ONLINE_ONLY, *ABLATIONS}
 
 
 def test_single_providers_go_by_their_own_names() -> None:
@@ -65,7 +66,7 @@ def test_a_policy_without_its_stage_is_reported_with_the_command_that_makes_it(t
 
 def test_cheap_policies_are_built_from_a_table_and_an_encoder() -> None:
     material = PolicyMaterial(cards=CARDS, encoder=load_encoder("hashing", {}, None), explore_table=toy_table())
-    names = ("none", "random", "overlap", "cosine", "knn", "prompt_route_rules", "concat", "in_only")
+    names = ("none", "random", "overlap", "cosine", "knn", "prompt_route_rules", "concat", "fuse", "in_only")
     built, missing = build_policies(names, material)
     assert missing == {}
     assert [policy.name for policy in built.values()] == list(names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from router_toys import Script, ToyProvider, fact_step, toy_query, toy_task, toy_trajectory
 
@@ -85,12 +87,38 @@ async def test_concat_titles_every_block_and_skips_empty_providers() -> None:
         BeginDecision(providers=("nobody",)),
         BeginDecision(providers=("a", "b")),
         BeginDecision(providers=("a", "a"), combine="concat"),
-        BeginDecision(providers=("a", "b"), combine="fuse"),
+        BeginDecision(providers=("a", "b"), combine="fuse"),  # without a fuser
     ],
 )
 async def test_illegal_begin_decisions_are_refused_by_name(decision: BeginDecision) -> None:
     with pytest.raises(ConfigError, match="script"):
         await begun(Script(decision), pool(ToyProvider("a", "alpha"), ToyProvider("b", "beta")))
+
+
+class Joined:
+    """A fuser that joins what it is given."""
+
+    async def fuse(self, question: str, parts: Sequence[tuple[str, str]]) -> str:
+        return " + ".join(f"{title} {text}" for title, text in parts)
+
+
+async def test_fused_providers_give_one_note_with_all_skills_and_effects() -> None:
+    providers = pool(ToyProvider("a", "alpha", skills=(SKILL,)), ToyProvider("b"), ToyProvider("c", "gamma"))
+    decision = BeginDecision(providers=("a", "b", "c"), combine="fuse")
+    session = MemorySession(toy_task(), toy_query(), providers, Script(decision), fuser=Joined())
+    await session.begin()
+    assert session.memory == "A alpha + C gamma"
+    assert session.skills == (SKILL,)
+    assert [injection.provider for injection in session.injections] == ["fused"]
+    ending = await session.end(toy_trajectory(), Outcome(correct=True))
+    assert [effect.provider for effect in ending.effects] == ["a", "b", "c"]
+
+
+async def test_fusing_nothing_injects_nothing() -> None:
+    decision = BeginDecision(providers=("a",), combine="fuse")
+    session = MemorySession(toy_task(), toy_query(), pool(ToyProvider("a")), Script(decision), fuser=Joined())
+    await session.begin()
+    assert session.injections == ()
 
 
 async def test_a_failed_retrieval_is_not_nothing_found() -> None:
