@@ -51,7 +51,7 @@ class ModelFuser:
     async def fuse(self, question: str, parts: Sequence[tuple[str, str]]) -> str:
         prompt = render(question, parts)
         answer = await self._chat.complete(
-            [Message(role="user", content=prompt)], purpose="fuse", max_tokens=NOTE_TOKENS
+            [Message(role="user", content=prompt)], purpose="router", max_tokens=NOTE_TOKENS
         )
         return answer.text.strip()[:NOTE]
 
