@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evaluation import metrics
+from evaluation.failures import failures
 from evaluation.metrics import Alone, Columns, Outcomes, mean_or_none, taken
 from evaluation.result import (
     ROUTERS,
+    ArmCost,
     Comparison,
     Decisions,
     Evaluation,
@@ -147,6 +149,7 @@ class _Judge:
             },
             entropy=entropy_bits(list(shares.values())),
             by_family=metrics.by_family(outcomes, choice.values),
+            failures=failures(outcomes, choice.columns) if name != ORACLE_CROSSFIT else None,
             fallbacks=choice.fallbacks,
             seeds=1 if name == ORACLE_CROSSFIT else len(choice.columns),
         )
@@ -248,6 +251,7 @@ def compare(material: Material) -> Evaluation:
         best_in_family=_best_in_family(family_cells, material.table.providers),
         unique_solves=metrics.unique_solves(outcomes),
         coverage=metrics.coverage(outcomes),
+        arms={arm: _arm_cost(judge, arm) for arm in outcomes.arms},
         comparisons=_comparisons(judge, policies),
         in_mode_changes=material.in_mode_changes,
         warnings=_warnings(judge, policies, recommended),
@@ -272,6 +276,19 @@ def _after_none(policies: dict[str, PolicyResult], working: PolicyResult) -> dic
     """The row of working memory alone stands beside no memory."""
     first = {name: result for name, result in policies.items() if name == NONE}
     return first | {IN_ONLY: working} | policies
+
+
+def _arm_cost(judge: _Judge, arm: str) -> ArmCost:
+    column = judge.outcomes.arms.index(arm)
+    begin = mean_or_none(judge.outcomes.begin_chars[:, column])
+    seconds, accuracy = mean_or_none(judge.outcomes.seconds[:, column]), mean_or_none(judge.outcomes.arm(arm))
+    return ArmCost(
+        begin_chars=begin,
+        begin_tokens=judge.tokens(begin),
+        steps=mean_or_none(judge.outcomes.steps[:, column]),
+        seconds=seconds,
+        seconds_per_solved=seconds / accuracy if seconds is not None and accuracy else None,
+    )
 
 
 def _unscored_share(values: Values) -> float:

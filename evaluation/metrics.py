@@ -39,6 +39,8 @@ class Outcomes:
     """Characters injected at Begin and In together."""
     by_repeat: dict[int, Matrix]
     """Mean correctness of one repeat."""
+    begin_chars: Matrix
+    seconds: Matrix
 
     @classmethod
     def of(cls, table: RoutingTable) -> Outcomes:
@@ -47,7 +49,7 @@ class Outcomes:
         position = {arm: column for column, arm in enumerate(arms)}
         repeats = sorted({cell.arm.repeat for row in table.rows for cell in row.cells})
         shape = (len(table.rows), len(arms))
-        correct, steps, injected = (np.full(shape, np.nan) for _ in range(3))
+        correct, steps, injected, begin_chars, seconds = (np.full(shape, np.nan) for _ in range(5))
         by_repeat = {repeat: np.full(shape, np.nan) for repeat in repeats}
         for index, row in enumerate(table.rows):
             of_arm: dict[str, list[Cell]] = {}
@@ -64,6 +66,8 @@ class Outcomes:
                 ran = [cell for cell in cells if cell.correct is not None]
                 steps[at] = _mean([cell.steps for cell in ran])
                 injected[at] = _mean([cell.injected for cell in ran])
+                begin_chars[at] = _mean([cell.begin_chars for cell in ran])
+                seconds[at] = _mean([cell.seconds for cell in ran])
                 for repeat in repeats:
                     by_repeat[repeat][at] = _mean([cell.correct for cell in cells if cell.arm.repeat == repeat])
         return cls(
@@ -74,6 +78,8 @@ class Outcomes:
             steps=steps,
             injected=injected,
             by_repeat=by_repeat,
+            begin_chars=begin_chars,
+            seconds=seconds,
         )
 
     def columns(self, picks: Sequence[str], policy: str) -> Columns:
@@ -242,6 +248,8 @@ def restricted(outcomes: Outcomes, providers: Sequence[str]) -> Outcomes:
         steps=outcomes.steps[:, kept],
         injected=outcomes.injected[:, kept],
         by_repeat={repeat: matrix[:, kept] for repeat, matrix in outcomes.by_repeat.items()},
+        begin_chars=outcomes.begin_chars[:, kept],
+        seconds=outcomes.seconds[:, kept],
     )
 
 

@@ -28,6 +28,29 @@ ROUTERS: tuple[RouterName, ...] = ("trained", "heads", "average")
 """Policies trained on the exploration's outcomes; the recommended one is among them."""
 
 
+class Failures(Flow):
+    """Decisions of a policy that end in no solution, each in one class; see `evaluation.failures` for what they are."""
+
+    decisions: int
+    """Over tasks with every arm scored."""
+    failed: int
+    ceiling: int
+    interference: int
+    routing: int
+    quality: int
+
+
+class ArmCost(Flow):
+    """What one arm adds to the agent's context, and what a run of it takes (MemAgent Table 14)."""
+
+    begin_chars: float | None
+    begin_tokens: float | None
+    steps: float | None
+    seconds: float | None
+    """Of an episode, as measured when it ran."""
+    seconds_per_solved: float | None
+
+
 class PolicyResult(Flow):
     """One policy on the tasks of the split."""
 
@@ -70,6 +93,7 @@ class PolicyResult(Flow):
     entropy: float
     """Of `shares`, in bits."""
     by_family: dict[str, float | None]
+    failures: Failures | None = None
     fallbacks: int = 0
     """Decisions that a counted rule took because a model's answer was illegal."""
     seeds: int = 1
@@ -235,6 +259,7 @@ class Evaluation(Flow):
     """Tasks that one arm solves and no other."""
     coverage: tuple[int, ...]
     """Tasks that exactly 0, 1, 2, ... arms solve; arms are none and the providers."""
+    arms: dict[str, ArmCost] = Field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
     """Each trained router against each baseline and simple router, by replay."""
     online: dict[str, OnlineResult] = Field(default_factory=dict)

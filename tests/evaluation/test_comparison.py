@@ -207,6 +207,16 @@ def test_regretted_decisions_are_those_where_another_arm_did_better() -> None:
     assert found.policies["awm"].regretted == pytest.approx(better / 140)
 
 
+def test_context_and_time_of_each_arm() -> None:
+    table = with_cells(made_table(70, empty=0.0), {"awm": 0.0})
+    found = evaluated(table, {"none": always(table, "none")}, chars_per_token=4.0).arms
+    assert found["none"].begin_chars == 0
+    assert found["expel"].begin_chars == 200
+    assert found["expel"].begin_tokens == 50
+    assert found["awm"].seconds_per_solved is None
+    assert evaluated(table, {}).arms["expel"].begin_tokens is None
+
+
 def test_comparisons_are_corrected_as_one_family() -> None:
     table = made_table(140)
     policies = {"none": always(table, "none"), "knn": always(table, "voyager"), "heads": best_of(table)}

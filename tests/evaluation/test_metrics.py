@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation import metrics
+from evaluation.failures import failures
 from evaluation.metrics import Outcomes, taken
 from providers.errors import ConfigError
 from providers.types import Preview
@@ -169,6 +170,23 @@ def test_coverage_and_unique_solves_use_complete_tasks_only() -> None:
     )
     assert metrics.coverage(outcomes) == (1, 2, 0, 1)
     assert metrics.unique_solves(outcomes) == {"none": 0, "a": 1, "b": 1}
+
+
+def test_failure_classes_leave_no_task_out_and_none_in_two() -> None:
+    """Five tasks that `b` fails: nobody can; the bare agent can; one provider can; three can; and one with a gap."""
+    grid: Grid = {
+        "none": [[0], [1], [0], [0], [0], [0]],
+        "a": [[0], [0], [1], [1], [1], [1]],
+        "b": [[0], [0], [0], [0], [0], [1]],
+        "c": [[0], [0], [0], [1], [None], [0]],
+        "d": [[0], [1], [0], [1], [0], [0]],
+    }
+    outcomes = Outcomes.of(table_of(grid, providers=("a", "b", "c", "d")))
+    found = failures(outcomes, [outcomes.columns(["b"] * 6, "b")])
+    assert (found.decisions, found.failed) == (5, 4)
+    assert (found.ceiling, found.interference, found.routing, found.quality) == (1, 1, 1, 1)
+    solved = failures(outcomes, [outcomes.columns(["a"] * 6, "a")])
+    assert (solved.failed, solved.ceiling, solved.interference) == (2, 1, 1)
 
 
 def test_by_family_is_none_where_nothing_is_scored() -> None:
