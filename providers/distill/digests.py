@@ -27,12 +27,12 @@ def digest_of(trajectory: Trajectory) -> str | None:
 
 
 def importance_of(trajectory: Trajectory, outcome: Outcome) -> int:
-    """1 to 10: detours and errors count one each, rival sites, a list to go through and a failure two each."""
+    """1 to 10: two detours or errors count one, up to three; rival sites, a list to go through, a failure two each."""
     shape = read_shape(trajectory)
     detours = len(set(shape.opened) - {title for _, title in shape.reads})
     errors = sum(step.error is not None for step in trajectory.steps)
     special = (bool(shape.reads) and is_contested(shape)) + bool(shape.listing) + (outcome.correct is False)
-    return min(10, 1 + detours + errors + 2 * special)
+    return 1 + min(3, (detours + errors) // 2) + 2 * special
 
 
 def rating_of(question: str, note: str) -> int:

@@ -15,15 +15,29 @@ import pytest
 from memory_toys import CORRECT, WRONG, ScriptedDistiller
 
 from providers.bank import MemoryBank
-from providers.base import Experience, Insight, MemoryProvider, Narrative, Script, Skill, Workflow
-from providers.distill.digests import rating_of
+from providers.base import (
+    Advice,
+    AdviceItem,
+    Experience,
+    Insight,
+    MemoryProvider,
+    Narrative,
+    Principle,
+    ReasoningItem,
+    Script,
+    Skill,
+    Strategies,
+    Workflow,
+)
+from providers.distill.rules import RuleDistiller
 from providers.embedder import Encoder, load_encoder
 from providers.registry import load_provider
 from providers.skills import SkillRunner
 from providers.tools import ToolResult
 from providers.types import Outcome, Parameter, Query, Step, Trajectory
 
-SUCCESS_ONLY = ("awm", "skillweaver", "insight_graph", "agent_kb", "synapse")
+SUCCESS_ONLY = ("awm", "skillweaver", "insight_graph", "lightweight", "agent_kb", "synapse")
+RULES = RuleDistiller()
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,7 @@ class CaseDistiller(ScriptedDistiller):
         return self.pasts[trajectory.task_id].told
 
     async def ratings(self, question: str, notes: Sequence[str]) -> tuple[int, ...]:
-        return tuple(rating_of(question, note) for note in notes)
+        return await RULES.ratings(question, notes)
 
     async def script(self, trajectory: Trajectory, outcome: Outcome) -> Script | None:
         past = self.pasts[trajectory.task_id]
@@ -86,6 +100,30 @@ class CaseDistiller(ScriptedDistiller):
         return Experience(
             plan=past.workflow.text, search_plan="Search by name.", lessons=past.told, search_lessons=past.told
         )
+
+    async def strategies(self, trajectory: Trajectory, outcome: Outcome) -> Strategies | None:
+        return Strategies(strategic=self.pasts[trajectory.task_id].insights)
+
+    async def advise(self, question: str, items: Sequence[AdviceItem], k: int) -> Advice | None:
+        return await RULES.advise(question, items, k)
+
+    async def tips(self, trajectory: Trajectory, outcome: Outcome) -> tuple[str, ...]:
+        return self._lessons(trajectory)
+
+    async def principle(self, trajectory: Trajectory, outcome: Outcome) -> Principle | None:
+        (first, *_) = self._lessons(trajectory)
+        return Principle(description=first, kind="cautionary" if outcome.correct is False else "guiding")
+
+    async def run_summary(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
+        return self.pasts[trajectory.task_id].told
+
+    async def reasoning(self, trajectory: Trajectory, outcome: Outcome) -> tuple[ReasoningItem, ...]:
+        lessons = self._lessons(trajectory)
+        return tuple(ReasoningItem(title="Lesson", description=lesson, content=lesson) for lesson in lessons)
+
+    def _lessons(self, trajectory: Trajectory) -> tuple[str, ...]:
+        past = self.pasts[trajectory.task_id]
+        return past.insights + past.warnings
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +189,11 @@ async def test_1_an_insight_bridges_tasks_that_have_no_surface_in_common(tmp_pat
     found = await known.show("insight_graph", later)
     assert "read it in the paper's PDF" in found
     assert "by the university's repository" in found
+    assert "read it in the paper's PDF" in await known.show("lightweight", later)
+    for name in ("evolver", "reasoning_bank"):
+        found = await known.show(name, later)
+        assert "visitor information page" in found, name
+        assert "PDF" not in found, name
     for name in ("voyager", "dilu", "generative", "memp"):
         assert "shark tank" in await known.show(name, later), name
         assert "PDF" not in await known.show(name, later), name
@@ -208,6 +251,8 @@ async def test_3_a_failure_warns_only_in_memories_that_take_failures(tmp_path: P
     known = memories(tmp_path, encoder, REVISIONS)
     found = await known.show("expel", later)
     assert found.startswith("Lessons from failed tasks:\n- Do not copy the revision counter")
+    for name in ("mobile_e", "evolver", "reasoning_bank"):
+        assert "Do not copy the revision counter" in await known.show(name, later), name
     for name in (*SUCCESS_ONLY, "memp"):
         assert await known.show(name, later) == "", name
     for name in ("voyager", "dilu", "generative"):
