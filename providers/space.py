@@ -176,10 +176,11 @@ class Space:
             self._count_secrets(secrets)
             self._note(connection, record.id, "updated", "")
 
-    def archive(self, record_id: str, reason: str) -> None:
-        """Take a record out of retrieval; the row stays."""
+    def archive(self, record_id: str, reason: str, links: tuple[str, ...] | None = None) -> None:
+        """Take a record out of retrieval; the row stays. `links`, where given, says which records stand for it now."""
         with self.bank.transaction() as connection:
-            record = self.existing(record_id).model_copy(update={"state": "archived"})
+            record = self.existing(record_id)
+            record = record.model_copy(update={"state": "archived", "links": record.links if links is None else links})
             self._write(connection, record, self._vector(record_id))
             self._note(connection, record_id, "archived", reason)
 

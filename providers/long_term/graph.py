@@ -31,6 +31,7 @@ HOPS = 2
 DECAY = 0.7
 LEAST_WEIGHT = 0.05
 BLOCK_ROWS = 256
+CHUNK_PAIRS = 4096
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,17 @@ class Graph:
     nodes: list[str]
     vectors: np.ndarray
     """Unit vectors of the nodes, shape (nodes, dimension)."""
-    merged: np.ndarray
-    """Unit vectors of what was merged into nodes, shape (merged, dimension)."""
-    owners: np.ndarray
-    """Row of the node that each merged one belongs to, shape (merged,)."""
     orders: list[int]
     """When each node was made, counted from 1."""
     runs: list[set[str]]
     """Ids of the trajectories that each node comes from."""
+    absorbed: defaultdict[int, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
+    """Unit vectors of what was merged into a node, by the node's row."""
     stored: dict[tuple[EdgeType, int, int], Edge] = field(default_factory=dict)
     by_run: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     touching: defaultdict[int, set[tuple[EdgeType, int, int]]] = field(default_factory=lambda: defaultdict(set))
     _neighbours: dict[int, list[tuple[int, Edge]]] = field(default_factory=dict)
+    _absorbed_table: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def of(cls, space: Space) -> Graph:
@@ -111,16 +111,18 @@ class Graph:
             all_nodes = {record.id: record for record in records if record.kind == "node"}
             live = [record for record in all_nodes.values() if record.state in LIVE]
             rows = {record.id: row for row, record in enumerate(live)}
-            owners = {
+            merged = {
                 record.id: rows[holder]
                 for record in all_nodes.values()
                 if record.id not in rows and (holder := merged_into(record.id, all_nodes)) is not None
             }
+            absorbed: defaultdict[int, list[np.ndarray]] = defaultdict(list)
+            for row, vector in zip(merged.values(), space.vectors(list(merged)), strict=True):
+                absorbed[row].append(vector)
             graph = cls(
                 nodes=[record.id for record in live],
                 vectors=space.vectors(list(rows)),
-                merged=space.vectors(list(owners)),
-                owners=np.array(list(owners.values()), dtype=np.int64),
+                absorbed=absorbed,
                 orders=[record.payload["order"] for record in live],
                 runs=[{origin.trajectory_id for origin in record.origins} for record in live],
             )
@@ -151,7 +153,7 @@ class Graph:
             return known if known.live else None
         if type_ == "same_task":
             return self._made(type_, low, high, 1.0) if self.runs[low] & self.runs[high] else None
-        similarity = float(self._similarities(low)[high])
+        similarity = self._similarity(low, high)
         return self._made(type_, low, high, similarity) if similarity > SIMILAR else None
 
     def spread(self, words: Mapping[str, float], embedding: np.ndarray) -> list[Hit]:
@@ -189,19 +191,26 @@ class Graph:
             known = self._neighbours[row] = self._strongest(row)
         return known
 
-    def alike(self, among: Iterable[str], least: float) -> list[tuple[int, int]]:
-        """Pairs (older, newer) of rows with at least that cosine and one of them in `among`, most similar first."""
-        rows = sorted(row for node in among if (row := self.row(node)) is not None)
-        pairs: dict[tuple[int, int], float] = {}
-        for start in range(0, len(rows), BLOCK_ROWS):
-            block = rows[start : start + BLOCK_ROWS]
-            cosines = np.round(self.vectors[block] @ self.vectors.T, 6)
-            for position, other in np.argwhere(cosines >= least).tolist():
-                if block[position] != other:
-                    low, high = sorted((block[position], other))
-                    pairs[low, high] = float(cosines[position, other])
-        ordered = sorted(pairs, key=lambda pair: (-pairs[pair], pair))
-        return [(low, high) if self.orders[low] < self.orders[high] else (high, low) for low, high in ordered]
+    def duplicates(self, among: Iterable[str], least: float) -> list[tuple[int, int]]:
+        """What is to be merged, as rows (kept, dropped): pairs of at least that cosine, one of them in `among`.
+
+        Pairs are taken most similar first, then by row; the older node stays, and a dropped one takes no further part.
+        """
+        among_rows = {row for node in among if (row := self.row(node)) is not None}
+        low, high, cosines = self._pairs(np.array(sorted(among_rows), dtype=np.int64), least)
+        order = np.lexsort((high, low, -cosines))
+        gone = np.zeros(len(self.nodes), dtype=bool)
+        merges: list[tuple[int, int]] = []
+        for start in range(0, len(order), CHUNK_PAIRS):
+            chunk = order[start : start + CHUNK_PAIRS]
+            chunk = chunk[~(gone[low[chunk]] | gone[high[chunk]])]
+            for one, other in zip(low[chunk].tolist(), high[chunk].tolist(), strict=True):
+                if gone[one] or gone[other]:
+                    continue
+                kept, dropped = (one, other) if self.orders[one] < self.orders[other] else (other, one)
+                gone[dropped] = True
+                merges.append((kept, dropped))
+        return merges
 
     def merge(self, kept: int, dropped: int) -> tuple[list[Edge], list[Edge]]:
         """Join `dropped` to `kept`: edges are redirected, parallel ones get the larger w0 and the sums of n and k.
@@ -213,9 +222,8 @@ class Graph:
         others = sorted({(type_, other) for type_, *rows in touched for other in rows if other not in ends})
         standing = [(other, self._joined(type_, kept, dropped, other)) for type_, other in others]
         gone = [self._take(key) for key in sorted(self.touching[dropped])]
-        self.owners[self.owners == dropped] = kept
-        self.owners = np.append(self.owners, kept)
-        self.merged = np.vstack([self.merged, self.vectors[dropped]])
+        self.absorbed[kept] += [self.vectors[dropped].copy(), *self.absorbed.pop(dropped, ())]
+        self._absorbed_table = None
         self.vectors[dropped] = 0.0
         self.runs[kept] |= self.runs[dropped]
         for run in self.runs[dropped]:
@@ -259,12 +267,45 @@ class Graph:
 
     def _similarities(self, row: int) -> np.ndarray:
         """Cosine of a row to every row, the largest over what was merged into either, rounded; 0 to itself."""
+        if self._absorbed_table is None:
+            owners = [owner for owner, vectors in self.absorbed.items() for _ in vectors]
+            table = [vector for vectors in self.absorbed.values() for vector in vectors]
+            dimension = self.vectors.shape[1]
+            self._absorbed_table = np.array(owners, dtype=np.int64), np.array(table).reshape(-1, dimension)
+        owners_of, absorbed = self._absorbed_table
         best = np.full(len(self.nodes), -1.0)
-        for vector in (self.vectors[row], *self.merged[self.owners == row]):
+        for vector in self._held(row):
             np.maximum(best, self.vectors @ vector, out=best)
-            np.maximum.at(best, self.owners, self.merged @ vector)
+            np.maximum.at(best, owners_of, absorbed @ vector)
         best[row] = 0.0
         return np.round(best, 6)
+
+    def _similarity(self, row: int, other: int) -> float:
+        """As `_similarities`, of two rows alone."""
+        largest = np.max(np.stack(self._held(row)) @ np.stack(self._held(other)).T)
+        return float(np.round(float(largest), 6))
+
+    def _held(self, row: int) -> list[np.ndarray]:
+        """The vectors that a row stands for: its own and what was merged into it."""
+        return [self.vectors[row], *self.absorbed.get(row, ())]
+
+    def _pairs(self, rows: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Each pair with at least that cosine (rounded) and one end in `rows`, once: lower row, higher row, cosine."""
+        rest = np.setdiff1d(np.arange(len(self.nodes)), rows)
+        table, others = self.vectors[rows], self.vectors[rest]
+        lows, highs, cosines = [rows[:0]], [rows[:0]], [np.zeros(0)]
+        for start in range(0, len(rows), BLOCK_ROWS):
+            block = table[start : start + BLOCK_ROWS]
+            for columns, vectors, own in ((rest, others, False), (rows[start:], table[start:], True)):
+                products = block @ vectors.T
+                first, second = np.nonzero(products >= least - 1e-6)
+                found = np.round(products[first, second].astype(np.float64), 6)
+                counted = (found >= least) & ((second > first) | (not own))
+                ends = rows[start + first[counted]], columns[second[counted]]
+                lows.append(np.minimum(*ends))
+                highs.append(np.maximum(*ends))
+                cosines.append(found[counted])
+        return np.concatenate(lows), np.concatenate(highs), np.concatenate(cosines)
 
     def _made(self, type_: EdgeType, low: int, high: int, initial: float) -> Edge:
         return Edge(type_, self.nodes[low], self.nodes[high], initial)

@@ -11,7 +11,7 @@ from providers.base import Distiller, Insight, ProviderCard
 from providers.long_term.base import SpaceProvider, with_origins
 from providers.long_term.graph import Edge, Graph, Hit
 from providers.space import LIVE, Space
-from providers.types import Effect, Outcome, Query, Record, Retrieval, Trajectory, content_hash
+from providers.types import Effect, Origin, Outcome, Query, Record, Retrieval, Trajectory, content_hash
 
 MAX_INSIGHTS = 4
 LEAST_SCORE = 0.22
@@ -151,27 +151,30 @@ class InsightGraph(SpaceProvider[tuple[Insight, ...]]):
         graph = Graph.of(self.space)
         settled = self.space.counter("consolidated_nodes")
         fresh = [node for node, order in zip(graph.nodes, graph.orders, strict=True) if order > settled]
-        gone: set[int] = set()
-        for kept, dropped in graph.alike(fresh, MERGE_SIMILARITY):
-            if kept not in gone and dropped not in gone:
-                gone.add(dropped)
-                self._merge(graph, kept, dropped)
+        self._merge(graph, graph.duplicates(fresh, MERGE_SIMILARITY))
         for edge in list(graph.stored.values()):
             tried = edge.live and edge.type == "similar" and edge.uses >= PRUNE_USES
             if tried and edge.successes / edge.uses < PRUNE_RATE:
                 self.space.archive(edge.id, "pruned")
         self.space.set_counter("consolidated_nodes", self.space.counter("nodes"))
 
-    def _merge(self, graph: Graph, kept: int, dropped: int) -> None:
-        older, newer = self.space.existing(graph.nodes[kept]), self.space.existing(graph.nodes[dropped])
-        self.space.update(with_origins(older, newer.origins))
-        self.space.update(newer.model_copy(update={"links": (older.id,)}))
-        self.space.archive(newer.id, f"merged into {older.id}")
-        standing, past = graph.merge(kept, dropped)
-        for edge in past:
-            self.space.archive(edge.id, "redirected")
-        for edge in standing:
-            self._write(edge, "merged")
+    def _merge(self, graph: Graph, merges: Sequence[tuple[int, int]]) -> None:
+        """Join nodes: the dropped one points to the kept one, which takes over its origins and edges."""
+        joined: dict[str, list[Origin]] = {}
+        for kept, dropped in merges:
+            older, newer = graph.nodes[kept], self.space.existing(graph.nodes[dropped])
+            if newer.id in joined:
+                newer = with_origins(newer, joined.pop(newer.id))
+                self.space.update(newer)
+            joined.setdefault(older, []).extend(newer.origins)
+            self.space.archive(newer.id, f"merged into {older}", links=(older,))
+            standing, past = graph.merge(kept, dropped)
+            for edge in past:
+                self.space.archive(edge.id, "redirected")
+            for edge in standing:
+                self._write(edge, "merged")
+        for node, origins in joined.items():
+            self.space.update(with_origins(self.space.existing(node), origins))
 
     def _write(self, edge: Edge, reason: str) -> None:
         """Store an edge's counts; one that is not live is kept as pruned."""

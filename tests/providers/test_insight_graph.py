@@ -183,8 +183,6 @@ def test_spreading_equals_the_definition_over_all_paths(angles: list[float], run
     graph = Graph(
         nodes=[f"n{row}" for row in range(len(angles))],
         vectors=vectors,
-        merged=np.zeros((0, 2), dtype=np.float32),
-        owners=np.zeros(0, dtype=np.int64),
         orders=list(range(1, len(angles) + 1)),
         runs=[{f"r{run}"} for run in runs[: len(angles)]],
     )
@@ -358,8 +356,6 @@ def test_merging_keeps_every_edge_of_the_group_at_its_largest(data: st.DataObjec
     graph = Graph(
         nodes=[f"n{row}" for row in range(count)],
         vectors=vectors,
-        merged=np.zeros((0, 2), dtype=np.float32),
-        owners=np.zeros(0, dtype=np.int64),
         orders=list(range(1, count + 1)),
         runs=[{f"r{row}"} for row in range(count)],
     )
@@ -397,3 +393,87 @@ def test_a_record_of_an_edge_is_not_retrieved_as_an_insight(provider: InsightGra
     assert provider.space.search_lexical("similar") == []
     assert isinstance(provider.space.get(edge.id), Record)
     assert Graph.of(provider.space).nodes == []
+
+
+def toy_graph(degrees: Sequence[float], orders: Sequence[int]) -> Graph:
+    radians = np.radians(np.asarray(degrees, dtype=np.float64))
+    vectors = np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
+    names = [f"n{row:03d}" for row in range(len(degrees))]
+    return Graph(nodes=names, vectors=vectors, orders=list(orders), runs=[{name} for name in names])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_duplicates_are_those_of_the_plain_loop_over_pairs(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 12))
+    degrees = data.draw(st.lists(st.integers(0, 90), min_size=count, max_size=count))
+    orders = data.draw(st.permutations(range(1, count + 1)))
+    among = data.draw(st.sets(st.integers(0, count - 1)))
+    graph = toy_graph(degrees, orders)
+    cosines = np.round((graph.vectors @ graph.vectors.T).astype(np.float64), 6)
+    pairs = [pair for pair in itertools.combinations(range(count), 2) if among & set(pair) and cosines[pair] >= 0.85]
+    gone: set[int] = set()
+    expected = []
+    for pair in sorted(pairs, key=lambda pair: (-cosines[pair], pair)):
+        if not gone & set(pair):
+            kept, dropped = sorted(pair, key=lambda row: orders[row])
+            gone.add(dropped)
+            expected.append((kept, dropped))
+    assert graph.duplicates([graph.nodes[row] for row in among], 0.85) == expected
+
+
+def test_duplicates_over_several_blocks_and_chunks_leave_one_node_per_group() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((6, 32))
+    vectors = np.repeat(centres, 110, axis=0) + 0.05 * rng.standard_normal((660, 32))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    names = [f"n{row:03d}" for row in range(660)]
+    graph = Graph(nodes=names, vectors=vectors, orders=list(range(660, 0, -1)), runs=[{name} for name in names])
+    merges = graph.duplicates(names, 0.85)
+    assert len(merges) == 654
+    left = set(range(660)) - {dropped for _, dropped in merges}
+    assert sorted(row // 110 for row in left) == [0, 1, 2, 3, 4, 5]
+    assert all(kept > dropped for kept, dropped in merges)
+    assert all(kept // 110 == dropped // 110 for kept, dropped in merges)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 180), min_size=4, max_size=8))
+def test_the_similarity_of_two_nodes_is_theirs_among_all(degrees: list[int]) -> None:
+    graph = toy_graph(degrees, range(1, len(degrees) + 1))
+    graph.merge(0, 1)
+    for row, other in itertools.permutations(range(2, len(degrees)), 2):
+        assert graph._similarity(row, other) == pytest.approx(graph._similarities(row)[other], abs=2e-6)
+    for other in range(2, len(degrees)):
+        assert graph._similarity(0, other) == pytest.approx(graph._similarities(0)[other], abs=2e-6)
+        assert graph._similarity(other, 0) == pytest.approx(graph._similarities(other)[0], abs=2e-6)
+
+
+async def test_the_count_to_fifty_goes_on_after_reopening(tmp_path: Path) -> None:
+    encoder = plane(old=0, new=20, filler=180)
+    path = tmp_path / "b.sqlite"
+    for opened in range(10):
+        with MemoryBank.open(path, encoder) as bank:
+            provider = graph_over(bank)
+            if not opened:
+                await learn(provider, "t1", ["old"])
+                await learn(provider, "t2", ["new"])
+            await fill(provider, 3 if not opened else 5)
+            assert ("new" in nodes(provider)) is (opened < 9)
+
+
+async def test_a_large_group_is_merged_with_at_most_two_writes_per_node(tmp_path: Path) -> None:
+    encoder = plane(filler=180, **{f"near{n}": n / 10 for n in range(49)})
+    with MemoryBank.open(tmp_path / "b.sqlite", encoder) as bank:
+        provider = graph_over(bank)
+        for number in range(49):
+            await learn(provider, f"t{number}", [f"near{number}"])
+        with bank.reporting():
+            (before,) = bank.committed.execute("SELECT COUNT(*) FROM events").fetchone()
+        await fill(provider, 1)
+        with bank.reporting():
+            (after,) = bank.committed.execute("SELECT COUNT(*) FROM events").fetchone()
+        assert nodes(provider) == ["filler", "near0"]
+        (node,) = [record for record in provider.space.records("node") if record.text == "near0"]
+        assert {origin.task_id for origin in node.origins} == {f"t{number}" for number in range(49)}
+        assert after - before <= 1 + 2 * 48 + 1
