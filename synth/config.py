@@ -186,8 +186,8 @@ class ExploreConfig(Section):
 class RewardConfig(Section):
     """Rewards and the filter (reconstruction of MemAgent 4.3; thresholds are ours)."""
 
-    judge: Literal["rules", "lm"] = "rules"
-    """Who scores decisions; `rules` needs no model, `lm` asks `models.judge`."""
+    judge: str = "rules"
+    """Who scores decisions: `rules` needs no model, `lm` asks `models.judge`; or a dotted path package.module:Class."""
     weights: dict[JudgedPhase, dict[str, float]] = Field(default_factory=dict)
     """Weights of the judge's dimensions by decision (begin, query, no_op, end), each summing to 1; empty keeps ours."""
     end: Literal["reuse", "uplift", "judge"] = "reuse"
@@ -196,13 +196,13 @@ class RewardConfig(Section):
     """Share of decisions that the judge's endpoint may fail on; above it the stage stops, and continues later."""
     weighting: Literal["none", "discriminability"] = "none"
     """Weight of a Begin row in training: 1, or 1 + d where d is higher the fewer providers solve the task."""
-    eps_in: float = 0.6
+    eps_in: float = Field(default=0.6, ge=0, le=1)
     """Least reward, 0 to 1, of an In decision that is kept."""
-    eps_end: float = 0.5
+    eps_end: float = Field(default=0.5, ge=0, le=1)
     """Least reuse reward, 0 to 1, of an End decision that is kept."""
-    top_k: int = 3
+    top_k: int = Field(default=3, ge=1)
     """Providers kept, best judged first, where all solve a task."""
-    min_exposures: int = 3
+    min_exposures: int = Field(default=3, ge=0)
     """Later tasks an origin must have had before "never reused" counts as 0 and not as unscored."""
     in_requires_correct: bool = True
     """Keep In decisions of solved episodes only."""

@@ -426,15 +426,20 @@ class Facts:
         ]
 
     def add_rewards(self, signature: str, rewards: Iterable[RewardFact]) -> None:
-        """Write the rewards computed under one signature of reward settings; a decision's latest reward counts."""
+        """Write the rewards computed under one signature of reward settings in place of earlier ones, all or none."""
         self.flush()
+        values, notes = [], []
         for fact in rewards:
             key = (signature, fact.phase, fact.task_id, fact.provider, fact.in_mode, fact.repeat, fact.step)
-            dimensions = json.dumps(fact.dimensions, sort_keys=True)
-            self._write(
-                "INSERT OR REPLACE INTO rewards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*key, fact.reward, dimensions)
-            )
-            self._write("INSERT OR REPLACE INTO reward_notes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, fact.note))
+            values.append((*key, fact.reward, json.dumps(fact.dimensions, sort_keys=True)))
+            if fact.note:
+                notes.append((*key, fact.note))
+        with self._guard():
+            self._db.execute("BEGIN")
+            for table in ("rewards", "reward_notes"):
+                self._db.execute(f"DELETE FROM {table} WHERE signature = ?", (signature,))
+            self._db.executemany("INSERT INTO rewards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._db.executemany("INSERT INTO reward_notes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", notes)
         self.flush()
 
     def rewards(self, signature: str) -> list[RewardFact]:

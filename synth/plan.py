@@ -14,7 +14,7 @@ from router.policies.registry import AVERAGE, POLICY_NAMES
 from synth.config import RunConfig
 from synth.facts import Spent, read_spent
 from synth.models import Models
-from synth.plugins import load_agent, load_distiller, load_suite
+from synth.plugins import load_agent, load_distiller, load_own_judge, load_suite
 
 EPISODES_PER_SECOND = 33.0
 """Of the embedded suite and agent on two cores, model-free; episodes with a language model are far slower."""
@@ -165,6 +165,10 @@ def _check_plugins(config: RunConfig) -> None:
     models = Models(config.models)
     load_agent(config.agent.name, config.agent.options, models)
     load_distiller(config.distiller, models)
+    if config.rewards.judge == "lm":
+        models.get("judge")
+    elif config.rewards.judge != "rules":
+        load_own_judge(config.rewards.judge, models)
     load_encoder(config.encoder.name, config.encoder.options)
     load_suite(config.suite.name, config.seed, config.suite.options)
 

@@ -1,4 +1,4 @@
-"""Suites, agents and distillers by built-in name or dotted path `package.module:Class`."""
+"""Suites, agents, distillers and judges by built-in name or dotted path `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from providers.base import Distiller
 from providers.errors import ConfigError
 from synth.agents.base import TaskAgent
+from synth.judge.cases import Judge
 from synth.models import Models
 from synth.tasks.base import TaskSuite
 
@@ -28,6 +29,7 @@ DISTILLERS: Mapping[str, str] = {
     "rules": "providers.distill.rules:RuleDistiller",
     "lm": "providers.distill.lm:LMDistiller",
 }
+JUDGES: Mapping[str, str] = {"rules": "synth.judge.rules:RuleJudge", "lm": "synth.judge.lm:LMJudge"}
 
 
 def load_suite(name: str, seed: int, options: Mapping[str, Any]) -> TaskSuite:
@@ -46,6 +48,11 @@ def load_agent(name: str, options: Mapping[str, Any], models: Models) -> TaskAge
 def load_distiller(name: str, models: Models) -> Distiller:
     """Build a distiller as `Class()`; a class with a parameter `model` is given the distiller's chat model."""
     return cast(Distiller, _build("distiller", DISTILLERS, name, {}, lambda: models.get("distiller")))
+
+
+def load_own_judge(name: str, models: Models) -> Judge:
+    """Build a judge of the user's as `Class()`; a class with a parameter `model` is given the judge's chat model."""
+    return cast(Judge, _build("judge", JUDGES, name, {}, lambda: models.get("judge")))
 
 
 @lru_cache(maxsize=4)

@@ -6,6 +6,7 @@ from synth.config import EndpointConfig
 from synth.judge.cases import Judge
 from synth.judge.lm import LMJudge
 from synth.judge.rules import RuleJudge
+from synth.plugins import load_own_judge
 from synth.runs import Run
 
 
@@ -13,10 +14,13 @@ def load_judge(run: Run) -> Judge:
     """The judge of `rewards.judge`; for `lm` the model of `models.judge`. Asks nothing.
 
     Raises:
-        ConfigError: the config names no model for it.
+        ConfigError: there is no such judge, or the config names no model for it.
     """
-    if run.config.rewards.judge == "rules":
+    name = run.config.rewards.judge
+    if name == "rules":
         return RuleJudge()
+    if name != "lm":
+        return load_own_judge(name, run.models)
     model = run.models.get("judge")
     endpoint = run.config.models.judge
     assert endpoint is not None  # else there was no model

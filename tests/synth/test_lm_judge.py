@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_endpoint import Endpoint, Play, said
 from toy_world import toy_config
 
+import lm.client
 from lm.types import Completion, Message
 from providers.errors import ConfigError, JudgeError, ModelError
-from providers.types import Lineage, Step
+from providers.types import Lineage, Split, Step
 from synth.config import EndpointConfig, ModelsConfig, RewardConfig
 from synth.explore import explore
 from synth.facts import Facts, RewardFact
 from synth.judge.cases import BeginCase, Case, EndCase, InCase
 from synth.judge.lm import LMJudge, render, reply_shape
 from synth.judge.scale import DIMENSIONS, Unscored, Verdict
+from synth.plan import plan
 from synth.rewards import Decision, judged, rewards_signature, score
 from synth.runs import Run
 from synth.warmup import warm_up
@@ -296,6 +300,8 @@ async def test_end_decisions_can_be_judged_instead_of_waiting_for_reuse(
 
 async def test_a_judge_without_a_model_is_refused_before_anything_is_asked(explored: Path) -> None:
     config = toy_config(explored, rewards=RewardConfig(judge="lm"))
+    with pytest.raises(ConfigError, match=r"models\.judge"):
+        plan(config, ["explore", "score"])
     with Run.open(config) as run, pytest.raises(ConfigError, match=r"models\.judge"):
         await score(run)
 
@@ -320,3 +326,96 @@ async def test_decisions_that_a_dead_endpoint_left_are_asked_again_by_the_same_c
         assert json.loads(run.rewards.read_text())["judge"]["failed"] == 0
         assert model.calls == asked + 1
         assert all("judge failed" not in fact.note for fact in run.facts.rewards(rewards_signature(run)))
+
+
+class Lenient:
+    """A judge of a user's own: everything that can be read is the best."""
+
+    name = "lenient"
+    says = "a lenient judge"
+    identity = "lenient-1"
+    concurrency = 2
+
+    async def judge(self, case: Case) -> Verdict | Unscored:
+        scores = {dimension.name: 0 if dimension.inverted else 5 for dimension in DIMENSIONS[case.phase]}
+        return Verdict(phase=case.phase, scores=scores) if case.readable else Unscored(kind="nothing to read")
+
+
+async def test_a_judge_of_ones_own_is_named_by_its_path_and_found_out(
+    explored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = toy_config(explored, rewards=RewardConfig(judge="test_lm_judge:Lenient"))
+    plan(config, ["score"])
+    with Run.open(config) as run:
+        await score(run)
+        assert {fact.reward for fact in run.facts.rewards(rewards_signature(run)) if fact.phase != "end"} == {1.0}
+    said = capsys.readouterr().err
+    assert "judge: a lenient judge" in said
+    assert "warning: begin utilization is 5 in all" in said
+
+
+def test_a_misspelt_judge_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'rules'"):
+        plan(toy_config(tmp_path, rewards=RewardConfig(judge="rule")), ["score"])
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setattr(lm.client, "FIRST_BACKOFF", 0.01)
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.stop()
+
+
+async def test_an_endpoint_with_every_fault_leaves_data_with_reasons_and_the_totals_add_up(
+    explored: Path, endpoint: Endpoint
+) -> None:
+    faults = {
+        "explore0?": [said(None)],
+        "explore1?": [said("It went well, 5 of 5.")],
+        "explore2?": [said(good(value=7))],
+        "explore3?": [Play(status=500)],
+        "explore4?": [Play(body={"error": {"code": 500, "message": "out of memory"}})],
+        "explore5?": [Play(status=429, headers={"Retry-After": "0"}), said("")],
+    }
+    seen: Counter[str] = Counter()
+
+    def answer(request: dict[str, Any]) -> Play:
+        task = next((name for name in faults if name in str(request["messages"])), "")
+        if task:
+            plays = faults[task]
+            seen[task] += 1
+            return plays[min(seen[task], len(plays)) - 1]
+        names = request["response_format"]["json_schema"]["schema"]["required"][1:]
+        return said(json.dumps({"reason": "Seen.", **dict.fromkeys(names, 3)}))
+
+    endpoint.answer = answer
+    model = EndpointConfig(base_url=endpoint.url, model="m", retries=1)
+    rewards = RewardConfig(judge="lm", max_failed_share=1.0)
+    with Run.open(toy_config(explored, rewards=rewards, models=ModelsConfig(judge=model))) as run:
+        await score(run)
+        summary = json.loads(run.rewards.read_text())
+        facts = run.facts.rewards(rewards_signature(run))
+        ids = {task.question.split()[-1]: task.id for task in run.suite.tasks(Split.EXPLORE)}
+    kinds = {
+        name: {f.note.partition(":")[0] for f in facts if f.task_id == ids[name] and f.phase == "begin"}
+        for name in faults
+    }
+    assert kinds == {
+        "explore0?": {"unreadable verdict"},
+        "explore1?": {"unreadable verdict"},
+        "explore2?": {"unreadable verdict"},
+        "explore3?": {"judge failed"},
+        "explore4?": {"judge failed"},
+        "explore5?": {"unreadable verdict"},
+    }
+    assert all(
+        (fact.reward is None) == (fact.task_id in {ids[name] for name in faults})
+        for fact in facts
+        if fact.phase != "end"
+    )
+    for part in ("begin", "in_query", "in_no_op", "end"):
+        assert sum(summary[part]["bins"]) + summary[part]["unscored"] == summary[part]["decisions"]
+    unscored = sum(summary[part]["unscored"] for part in ("begin", "in_query", "in_no_op"))
+    assert sum(summary["judge"]["unscored"].values()) == unscored
+    assert summary["judge"]["failed"] == summary["judge"]["unscored"]["judge failed"] > 0
