@@ -155,7 +155,8 @@ def test_the_keys_are_those_of_the_schema() -> None:
 def test_every_shown_default_can_be_given_back(tmp_path: Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text("name: toy\n", encoding="utf-8")
-    shown = [key for key in config_keys() if key.default != "required" and not key.name.startswith("models.")]
+    absent = tuple(f"{key.name}." for key in config_keys() if key.type == "section or null")
+    shown = [key for key in config_keys() if key.default != "required" and not key.name.startswith(absent)]
     assert load_config(path, [f"{key.name}={key.default}" for key in shown]) == RunConfig(name="toy")
 
 
