@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from providers import page_text
-from providers.distill.shape import ENDING, READ, RunShape, subject_of
+from providers.distill.shape import ENDING, READ, RunShape, read_shape, subject_of
 from providers.lexical import tokenise
 from providers.types import Trajectory
 
@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.])")
 
 
 def literal_steps(trajectory: Trajectory) -> list[str]:
+    shape = read_shape(trajectory)
     steps: list[str] = []
     for step in trajectory.steps:
         steps += [f'read "{label}"' for label, _ in READ.findall(step.thought)]
@@ -28,15 +29,22 @@ def literal_steps(trajectory: Trajectory) -> list[str]:
         elif "query" in step.arguments:
             steps.append(f'search for "{step.arguments["query"]}"')
         elif "page" in step.arguments and (title := page_text.title(step.observation)):
-            steps.append(f'open "{title}"')
+            steps.append(_opening(shape, title))
     return steps
+
+
+def _opening(shape: RunShape, title: str) -> str:
+    """How a case tells of a page: with its source, where a search offered the thing on more than one site."""
+    contested = subject_of(title) in {subject_of(other) for other in shape.contested}
+    site = shape.sites.get(title, "") if contested else ""
+    return f'open "{title}"' + (f' on "{site}"' if site else "")
 
 
 def direct_steps(shape: RunShape) -> list[str]:
     steps = entrance(shape)
     for label, title in shape.reads:
-        if f'open "{title}"' not in steps:
-            steps.append(f'open "{title}"')
+        if (opening := _opening(shape, title)) not in steps:
+            steps.append(opening)
         steps.append(f'read "{label}"')
     return steps
 

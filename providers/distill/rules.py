@@ -153,7 +153,7 @@ def _extreme_skill(shape: RunShape) -> Skill | None:
     page = next((t for t in shape.opened if subject_of(t) == source and ": " in t), "")
     if not page:
         return None
-    name = identifier(shape.label, shape.listing)
+    name = identifier("compare", shape.label, shape.listing.rpartition(" - ")[2])
     code = (
         f"def {name}(tools, subject: str, direction: str) -> str:\n"
         f"    listed = fields(tools.open(subject + {': ' + page.partition(': ')[2]!r})).get({shape.listing!r}, '')\n"

@@ -446,17 +446,28 @@ class _Attempt:
 
     def _choose_plan(self) -> None:
         fitting = [
-            (len(word_keys(plan.cue) & self.question.words) / (1 + rank), -rank, plan)
+            (len(word_keys(plan.cue) & self.question.words) / (1 + rank), -rank, plan, binding)
             for rank, plan in enumerate(self.advice.plans)
-            if self._accounts_for_question(plan)
+            if self._accounts_for_question(plan) and not self._foreign(plan, binding := self._bind(plan))
         ]
         if fitting:
-            plan = max(fitting, key=lambda item: item[:2])[2]
-            self.following = _Following(plan, deque(plan.steps), self._bind(plan))
+            _, _, plan, binding = max(fitting, key=lambda item: item[:2])
+            self.following = _Following(plan, deque(plan.steps), binding)
 
     def _accounts_for_question(self, plan: Plan) -> bool:
         """A procedure is a candidate when it ends in the kind of answer that the question asks for."""
         return _ending_kind(plan.ending) == self.operation.kind
+
+    def _foreign(self, plan: Plan, binding: dict[str, str]) -> bool:
+        """Whether a procedure leads to pages of things that the question does not speak of.
+
+        Such a case is another question's: its labels and sections serve as hints, its way is not followed.
+        """
+        return any(
+            not any(part and part in self.question.text for part in self._fill(step.argument, binding).split(": "))
+            for step in plan.steps
+            if step.kind in ("search", "open") and not _SLOT.search(step.argument)
+        )
 
     def _bind(self, plan: Plan) -> dict[str, str]:
         """Slots and the old task's own names, in order, stand for the new question's names, numbers and years."""

@@ -140,6 +140,18 @@ async def test_a_case_judged_wrong_is_no_procedure_to_follow() -> None:
     assert (await solve(question, Session(f"{case}\nResult: wrong."))).answer == "33.0 years"
 
 
+async def test_a_case_about_another_thing_is_a_hint_not_a_way_to_follow() -> None:
+    case = (
+        "Case: What is the age that halves the people of the land whose capital is Vell?\n"
+        'search for "Vell"; open "Dale: Energy"; read "Capital"; open "Dale: People"; read "Median age"; '
+        "answer with the value."
+    )
+    question = "What is the age that halves the people of the land whose capital is Fenn?"
+    told = await solve(question, Session(case))
+    assert told.answer == "33.0 years"
+    assert not any("Dale" in str(step.arguments) for step in told.steps)
+
+
 async def test_a_thing_leads_to_whose_page_states_it() -> None:
     run = await solve("What is the birth rate of the land whose capital is Vell?")
     assert run.answer == "11.5 births"
@@ -203,6 +215,37 @@ async def test_a_digest_keeps_the_literal_superlative_and_names(extreme_run: Tra
     assert narrative is not None
     assert "highest" in narrative.digest
     assert 'open "Dale: People"' in narrative.digest
+
+
+def visit(index: int, tool: str, observation: str, thought: str = "", **arguments: str) -> Step:
+    return Step(index=index, tool=tool, arguments=arguments, observation=observation, thought=thought)
+
+
+@pytest.mark.parametrize("sites", [("Atlas", "Old Atlas"), ("Atlas", "Atlas")])
+async def test_a_case_names_the_site_where_a_search_offered_two(sites: tuple[str, str]) -> None:
+    hits = "\n".join(f"{n}. [Bree](/{n}/bree) - {site} - a land" for n, site in enumerate(sites, 1))
+    read = 'Read "Median age" on "Bree: People". Answer with the value.'
+    steps = (
+        visit(0, "search", f'Search results for "Bree" (page 1 of 1)\n{hits}', query="Bree"),
+        visit(1, "open", page("Bree", "People"), page="/1/bree/people"),
+        visit(2, "answer", "Answer noted.", read, text="33.0 years"),
+    )
+    run = Trajectory.make(
+        task_id="t", question="What is the median age of Bree?", agent="a", seed=0, steps=steps, answer="33.0 years"
+    )
+    case = await RuleDistiller().condensed_run(run, Outcome(correct=True))
+    narrative = await RuleDistiller().narrative(run, Outcome(correct=True))
+    assert case is not None
+    assert narrative is not None
+    opening = 'open "Bree: People" on "Atlas"; read' if sites[0] != sites[1] else 'open "Bree: People"; read'
+    assert opening in case
+    assert opening in narrative.digest
+
+
+async def test_a_skill_over_a_list_is_named_by_what_it_compares_and_whom(extreme_run: Trajectory) -> None:
+    skill = await RuleDistiller().skill(extreme_run, Outcome(correct=True))
+    assert skill is not None
+    assert skill.name == "compare_median_age_border_countries"
 
 
 async def test_success_teaches_where_to_read_and_failure_what_not() -> None:
