@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from synth.agents.base import AgentSession as AgentSession
     from synth.agents.base import TaskAgent as TaskAgent
     from synth.config import RunConfig as RunConfig
+    from synth.doctor import Finding
     from synth.load_config import load_config as load_config
     from synth.plan import Plan
     from synth.runs import Run as Run
@@ -412,7 +413,27 @@ def _bank_arguments(parser: argparse.ArgumentParser) -> None:
     forget.add_argument("--cache", metavar="FILE", type=Path, help="the encoder's cache (default: beside the bank)")
 
 
+def _cache_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    stats = actions.add_parser("stats", help="kept answers, how often they were given, what all calls cost")
+    prune = actions.add_parser("prune", help="delete kept answers; what was spent stays counted")
+    prune.add_argument("--unused-days", type=float, metavar="N", help="answers neither made nor given for N days")
+    prune.add_argument("--model", help="answers of this model")
+    prune.add_argument("--purpose", help="answers to this purpose: agent, distiller, judge, verifier or router")
+    prune.add_argument("--never-hit", action="store_true", help="answers that were never given again")
+    prune.add_argument("--all", action="store_true", help="all answers")
+    for sub in (stats, prune):
+        _config_arguments(sub)
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
 def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "config", metavar="CONFIG", type=Path, nargs="?", help="also ask the endpoints that this config names"
+    )
+    parser.add_argument(
+        "--set", metavar="A.B=C", action="append", default=[], dest="overrides", help="set one key of CONFIG"
+    )
     parser.add_argument("--runs-dir", type=Path, metavar="DIR", default=Path("runs"), help="where runs live")
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
@@ -656,12 +677,36 @@ def _do_bank(args: argparse.Namespace) -> int:
     return 0 if done.ok else 1
 
 
+def _do_cache(args: argparse.Namespace) -> int:
+    from lm.cache_report import cache_stats, prune_cache, stats_lines
+    from synth.load_config import load_config
+
+    config = load_config(args.config, args.overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    path = config.runs_dir / config.name / "cache.sqlite"
+    if args.action == "stats":
+        stats = cache_stats(path)
+        if args.json:
+            _print_json(stats)
+        else:
+            print("\n".join(stats_lines(stats)))
+        return 0
+    chosen = {name: getattr(args, name) for name in ("unused_days", "model", "purpose", "never_hit")}
+    if args.all == any(value not in (None, False) for value in chosen.values()):
+        return _complain('say which answers to delete, or --all; see "memroute cache prune --help".', 2)
+    gone = prune_cache(path, **chosen)
+    if args.json:
+        _print_json({"path": str(path), "deleted": gone})
+    else:
+        print(f"{path}: {gone:,} answers deleted.")
+    return 0
+
+
 def _do_doctor(args: argparse.Namespace) -> int:
     findings = _room_findings()
     if not any(finding["status"] == "failed" for finding in findings):
         from synth.doctor import examine
 
-        findings += [finding.model_dump() for finding in examine(args.runs_dir)]
+        findings += [finding.model_dump() for finding in (*examine(args.runs_dir), *_endpoint_findings(args))]
     failed = sum(finding["status"] == "failed" for finding in findings)
     if args.json:
         _print_json({"ok": failed == 0, "checks": findings})
@@ -672,6 +717,16 @@ def _do_doctor(args: argparse.Namespace) -> int:
             print(f"{'':<21} -> {finding['mend']}")
     print(f"{failed} problem{'s' * (failed != 1)} found." if failed else "Everything that memroute needs is here.")
     return 1 if failed else 0
+
+
+def _endpoint_findings(args: argparse.Namespace) -> Sequence[Finding]:
+    """What the endpoints of the config that was given answer; nothing without one."""
+    if args.config is None:
+        return ()
+    from synth.endpoints import examine_endpoints
+    from synth.load_config import load_config
+
+    return asyncio.run(examine_endpoints(load_config(args.config, args.overrides).models))
 
 
 def _room_findings() -> list[dict[str, str]]:
@@ -800,12 +855,23 @@ VERBS = (
         _bank_arguments,
     ),
     Verb(
+        "cache",
+        "show or prune the kept answers of chat models",
+        "Shows how many answers of chat models a run keeps, how often they were given instead of a call, what all "
+        "calls cost by purpose, and why others were asked for; or deletes some of them.",
+        "printed.",
+        "memroute cache stats configs/factbook-llm.yaml",
+        _do_cache,
+        _cache_arguments,
+    ),
+    Verb(
         "doctor",
-        "check this machine and this folder",
+        "check this machine, this folder, and a config's endpoints",
         "Checks the interpreter, torch, packages, model files, disk, memory, loopback, and folders that hide "
-        "memroute's own.",
+        "memroute's own. With a config it also asks each chat endpoint a few short questions: whether it answers, and "
+        "follows JSON schemas and tool choice.",
         "printed; exit code 1 where something must be mended.",
-        "memroute doctor",
+        "memroute doctor configs/factbook-llm.yaml",
         _do_doctor,
         _doctor_arguments,
     ),

@@ -315,3 +315,24 @@ def test_a_user_setting_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch)
     memroute.main([])
     assert os.environ["HF_HUB_OFFLINE"] == "0"
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_cache_shows_what_is_kept_and_deletes_only_what_was_chosen(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lm.cache import Question, ResponseCache
+    from lm.types import Completion
+
+    cache = ResponseCache(tmp_path / "runs" / "toy" / "cache.sqlite")
+    for text in ("a", "b"):
+        question = Question("http://h/v1", "m", [{"role": "user", "content": text}], {})
+        cache.put(question, Completion(text="yes", finish_reason="stop"), "judge", "new prompt")
+    cache.close()
+    assert memroute.main(["cache", "prune", str(config)]) == 2
+    assert "say which answers to delete" in capsys.readouterr().err
+    assert memroute.main(["cache", "prune", str(config), "--purpose", "agent"]) == 0
+    assert memroute.main(["cache", "stats", str(config), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads(out[out.index("{") :])["kept"][0]["answers"] == 2
+    assert memroute.main(["cache", "prune", str(config), "--all"]) == 0
+    assert "2 answers deleted" in capsys.readouterr().out
