@@ -224,9 +224,10 @@ def _explore(config: RunConfig, split: str) -> StagePlan:
 
 
 def _score(config: RunConfig, split: str) -> StagePlan:
-    return StagePlan(
-        stage="score", does=f"rewards by correctness, judge ({config.rewards.judge}) and reuse", minutes=0.2
-    )
+    judge = config.rewards.judge
+    does = f"rewards by correctness, judge ({judge}) and reuse"
+    # What a model takes for each decision shows when it is asked.
+    return StagePlan(stage="score", does=does, minutes=0.2 if judge == "rules" else None)
 
 
 def _build(config: RunConfig, split: str) -> StagePlan:

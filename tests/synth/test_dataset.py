@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from toy_world import toy_config
 
+import memroute
 from providers.errors import ConfigError
 from providers.types import Outcome, Preview, Retrieval, Step, Trajectory
 from router.context import EndContext, InContext
@@ -24,7 +26,7 @@ from synth.export import export_dataset
 from synth.facts import EndingFact, Episode, EpisodeKey, InRecord, Probe, RewardFact, Served
 from synth.rewards import rewards_signature, score
 from synth.rows import PARTS, Row, dataset_hash, load_rows
-from synth.runs import Run
+from synth.runs import Run, dump_config
 from synth.warmup import warm_up
 
 NAMES = ("notes", "lessons")
@@ -456,3 +458,22 @@ async def test_a_task_that_is_unknown_or_ambiguous_is_refused_with_the_nearest(r
         explain(run, "zzz")
     with pytest.raises(ConfigError, match="give more"):
         explain(run, "")
+
+
+async def test_the_command_explains_a_task_in_words_and_as_one_object(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task_id = run.facts.probed("explore")[0]
+    config = tmp_path / "toy.yaml"
+    config.write_text(dump_config(run.config))
+    run.close()
+    command = ["build", str(config), "--explain", task_id]
+    assert await asyncio.to_thread(memroute.main, command) == 0
+    words = capsys.readouterr().out
+    assert words.startswith(f"{task_id}: What is the")
+    assert "Rows in the dataset" in words
+    assert await asyncio.to_thread(memroute.main, [*command, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["build"]
+    assert {arm["provider"] for arm in shown["arms"]} == {"none", "notes", "lessons"}
+    assert await asyncio.to_thread(memroute.main, ["build", str(config), "--explain", "zzz"]) == 2
+    assert "no exploration task" in capsys.readouterr().err

@@ -419,3 +419,8 @@ async def test_an_endpoint_with_every_fault_leaves_data_with_reasons_and_the_tot
     unscored = sum(summary[part]["unscored"] for part in ("begin", "in_query", "in_no_op"))
     assert sum(summary["judge"]["unscored"].values()) == unscored
     assert summary["judge"]["failed"] == summary["judge"]["unscored"]["judge failed"] > 0
+
+
+def test_the_plan_does_not_know_what_a_models_judgements_take(tmp_path: Path) -> None:
+    assert plan(toy_config(tmp_path), ["score"]).minutes == 0.2
+    assert plan(lm_config(tmp_path), ["score", "build"]).minutes is None
