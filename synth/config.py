@@ -167,6 +167,12 @@ class ExploreConfig(Section):
     """Run only a part of the grid; null runs all of it."""
     concurrency: int = Field(default=8, ge=1)
     """Episodes at a time; the result does not depend on it."""
+    engine: Literal["local", "ray"] = "local"
+    """Where exploration's episodes run: in this process, or on the workers of a Ray cluster (extra `ray`)."""
+    ray_address: str | None = None
+    """The cluster's address; null takes the environment's RAY_ADDRESS, or else starts workers on this machine."""
+    ray_workers: int = Field(default=2, ge=1)
+    """Worker processes; episodes at a time stay `concurrency` over all of them."""
     episode_seconds: float = Field(default=60.0, gt=0)
     """Wall-clock limit of one episode."""
     attempts: int = Field(default=3, ge=1)

@@ -6,18 +6,33 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from providers.base import MemoryProvider
 from providers.errors import AgentError
+from providers.skills import SkillRunner
 from providers.types import Outcome, Preview, Query, Retrieval, Task, Trajectory, content_hash
 from router.context import InContext
 from router.decisions import NONE, Arm, EndDecision, InDecision
 from router.policies.fixed import Forced
 from router.session import Ending, MemorySession, apply_ending, probe_all
+from synth.agents.base import TaskAgent
+from synth.config import RunConfig
 from synth.facts import Episode, EpisodeKey, Facts, InRecord, OfferFact, Probe, Served
+from synth.tasks.base import TaskSuite
 from synth.workbench import Workbench
+
+
+class Host(Protocol):
+    """What an episode runs in: a workbench, or a worker that holds a snapshot of its bank."""
+
+    config: RunConfig
+    agent: TaskAgent
+    suite: TaskSuite
+    providers: dict[str, MemoryProvider]
+    skill_runner: SkillRunner
 
 
 @dataclass(frozen=True)
@@ -116,17 +131,17 @@ def public_outcome(outcome: Outcome) -> Outcome:
     return Outcome(correct=outcome.correct, source=outcome.source)
 
 
-async def run_episode(bench: Workbench, prepared: Prepared, arm: Arm, key: EpisodeKey, max_steps: int) -> Episode:
+async def run_episode(host: Host, prepared: Prepared, arm: Arm, key: EpisodeKey, max_steps: int) -> Episode:
     """Run `arm` on a prepared task within the wall-clock limit, its set-up included; a failure is the episode's status,
     no exception."""
     started = time.monotonic()
-    limit = bench.run.config.explore.episode_seconds
-    session = _session(bench, prepared, arm)
+    limit = host.config.explore.episode_seconds
+    session = _session(host, prepared, arm)
     try:
         async with asyncio.timeout(limit):
-            trajectory = await run_agent(bench, prepared.task, session, arm, max_steps)
+            trajectory = await run_agent(host, prepared.task, session, arm, max_steps)
         trajectory.model_dump_json()  # a lone surrogate cannot be written: it fails here, as this episode's error
-        outcome = bench.suite.score(prepared.task, trajectory.answer)
+        outcome = host.suite.score(prepared.task, trajectory.answer)
         await session.end(trajectory, outcome)
     except TimeoutError as error:
         reason = str(error) or f"no answer within {limit:g} s"
@@ -136,34 +151,34 @@ async def run_episode(bench: Workbench, prepared: Prepared, arm: Arm, key: Episo
     return _done(key, trajectory, outcome, session, time.monotonic() - started)
 
 
-async def run_agent(bench: Workbench, task: Task, session: MemorySession, arm: Arm, max_steps: int) -> Trajectory:
+async def run_agent(host: Host, task: Task, session: MemorySession, arm: Arm, max_steps: int) -> Trajectory:
     """Begin the session and let the agent run; its code is what `Heartbeat` may interrupt."""
     await session.begin()
-    trajectory = await bench.agent.run(
+    trajectory = await host.agent.run(
         task.public(),
-        bench.suite.tools(task),
+        host.suite.tools(task),
         session,
-        seed=agent_seed(bench.run.config.seed, task.id, arm.repeat),
+        seed=agent_seed(host.config.seed, task.id, arm.repeat),
         max_steps=max_steps,
     )
     if not isinstance(trajectory, Trajectory):
         raise AgentError(
-            f"the agent {bench.agent.name!r} ended with {type(trajectory).__name__} instead of a Trajectory: "
+            f"the agent {host.agent.name!r} ended with {type(trajectory).__name__} instead of a Trajectory: "
             "let it return Trajectory.make(...)"
         )
     return trajectory
 
 
-def _session(bench: Workbench, prepared: Prepared, arm: Arm) -> MemorySession:
+def _session(host: Host, prepared: Prepared, arm: Arm) -> MemorySession:
     previews: tuple[Preview, ...] = prepared.probe.previews
     return MemorySession(
         prepared.task,
         prepared.query,
-        bench.providers,
+        host.providers,
         Forced(arm),
         previews=previews,
         retrievals={name: served.retrieval for name, served in prepared.probe.served.items()},
-        skill_runner=bench.skill_runner,
+        skill_runner=host.skill_runner,
     )
 
 

@@ -6,8 +6,10 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from providers.base import MemoryProvider
 from providers.errors import ConfigError
@@ -16,7 +18,7 @@ from router.context import EndContext
 from router.decisions import NONE, Arm, InMode
 from router.session import summarise
 from router.table import RoutingTable
-from synth.arms import Unit, arms_of, episode_of, tally, units_of
+from synth.arms import Tally, Unit, arms_of, episode_of, tally, units_of
 from synth.budget import Chooser, Option, Result, options_of, results_of, rounds_of
 from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import EndingFact, Episode, EpisodeKey, Probe
@@ -24,6 +26,9 @@ from synth.runner import ArmRunner, Progress
 from synth.runs import Run
 from synth.tables import build_table, changed_by_in_mode, similarities
 from synth.workbench import Workbench
+
+if TYPE_CHECKING:
+    from synth.ray_engine import RayEngine
 
 STAGE = "explore"
 
@@ -43,8 +48,9 @@ async def explore(run: Run) -> None:
         tasks = bench.tasks(Split.EXPLORE)
         progress = Progress()
         budget = _Budget(bench) if config.explore.budget is not None else None
-        for number, wave in enumerate(split_waves(tasks, config.explore.waves)):
-            await _wave(bench, number, wave, progress, budget)
+        async with _engine(bench) as engine:
+            for number, wave in enumerate(split_waves(tasks, config.explore.waves)):
+                await _wave(bench, number, wave, progress, budget, engine)
         prepared = await prepare(bench, STAGE, tasks)
         episodes = facts.episodes(STAGE, bodies=False)
         modes, repeats = config.explore.in_modes, config.explore.repeats
@@ -59,14 +65,40 @@ async def explore(run: Run) -> None:
         print(f"explore: {changed / pairs:.1%} of {pairs} task-provider pairs change with the In mode", file=sys.stderr)
 
 
+async def exploration_tally(run: Run) -> Tally:
+    """What the run's exploration came to, from its facts."""
+    async with Workbench(run) as bench:
+        prepared = await prepare(bench, STAGE, bench.tasks(Split.EXPLORE))
+        config = run.config.explore
+        units = units_of(prepared, [NONE, *bench.providers], config.in_modes, config.repeats)
+        return tally(STAGE, units, run.facts.episodes(STAGE, bodies=False))
+
+
 def split_waves(tasks: Sequence[Task], waves: int) -> list[list[Task]]:
     """`tasks` in order, cut into `waves` runs whose lengths differ by at most one."""
     edges = [len(tasks) * number // waves for number in range(waves + 1)]
     return [list(tasks[start:end]) for start, end in itertools.pairwise(edges)]
 
 
+@asynccontextmanager
+async def _engine(bench: Workbench) -> AsyncIterator[RayEngine | None]:
+    """The cluster that the config names; None where episodes run in this process."""
+    if bench.config.explore.engine == "local":
+        yield None
+        return
+    from synth.ray_engine import RayEngine
+
+    async with RayEngine(bench) as engine:
+        yield engine
+
+
 async def _wave(
-    bench: Workbench, number: int, tasks: Sequence[Task], progress: Progress, budget: _Budget | None
+    bench: Workbench,
+    number: int,
+    tasks: Sequence[Task],
+    progress: Progress,
+    budget: _Budget | None,
+    engine: RayEngine | None,
 ) -> None:
     """Run a wave's arms over the frozen bank, then store and apply, once and in task order."""
     config, label = bench.run.config, f"{STAGE}/{number}"
@@ -76,6 +108,9 @@ async def _wave(
     prepared = await prepare(bench, STAGE, tasks, number)
     units = units_of(prepared, [NONE, *bench.providers], config.explore.in_modes, config.explore.repeats)
     runner = ArmRunner(bench, STAGE, config.agent.max_steps, keep_trajectories=True, limited=True, progress=progress)
+    if engine is not None and not taken:
+        await engine.freeze()
+        runner.execute = engine.execute
     title = f"explore wave {number + 1} of {config.explore.waves}"
     if budget is not None:
         episodes = await budget.run(runner, number, prepared, units, title, taken=taken)

@@ -6,8 +6,9 @@ import asyncio
 import random
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Never
 
 from tqdm import tqdm
@@ -18,7 +19,7 @@ from providers.types import content_hash
 from router.decisions import Arm, InMode
 from synth.arms import Unit, episode_key
 from synth.config import ExploreConfig
-from synth.episode import run_agent, run_episode
+from synth.episode import Prepared, run_agent, run_episode
 from synth.facts import Episode, EpisodeKey
 from synth.heartbeat import Heartbeat
 from synth.workbench import Workbench
@@ -48,14 +49,19 @@ class Progress:
     started: int = 0
     """Episodes of the stage over all its starts, repeated tries and those that run now included."""
 
-    def words(self) -> dict[str, str]:
-        """What the bar shows beside arms done and time left."""
+    def words(self, calls_waiting: int) -> dict[str, str]:
+        """What the bar shows beside arms done and time left; `calls_waiting`: model calls held back by a rate limit."""
         shown = {"shared": str(self.shared), "failed": str(self.failed)}
-        if self.waiting:
-            shown["waiting"] = str(self.waiting)
+        waiting = self.waiting + calls_waiting
+        if waiting:
+            shown["waiting"] = str(waiting)
         if self.tokens:
             shown["cost"] = f"${self.cost:.2f}" if self.known_cost else "unknown"
         return shown
+
+
+Execute = Callable[[Prepared, Arm, EpisodeKey, int], Awaitable[Episode]]
+"""Runs one arm of a prepared task, under a key, with a step limit."""
 
 
 @dataclass
@@ -71,6 +77,8 @@ class ArmRunner:
     keep_trajectories: bool
     limited: bool = False
     progress: Progress = field(default_factory=Progress)
+    execute: Execute | None = None
+    """Runs one episode; by default in this process."""
 
     def __post_init__(self) -> None:
         spent = self.bench.run.facts.spent(self.stage)
@@ -128,7 +136,7 @@ class ArmRunner:
             results.update({episode.key: episode for episode in episodes})
             arms = len(unit.providers) * len(unit.in_modes)
             self.progress.shared += arms - len(episodes)
-            bar.set_postfix(self.progress.words(), refresh=False)
+            bar.set_postfix(self.progress.words(self.bench.run.models.ledger.waiting), refresh=False)
             bar.update(arms)
             await asyncio.sleep(0)
 
@@ -152,7 +160,8 @@ class ArmRunner:
         for tried in range(1, self._settings.attempts + 1):
             self._check_limits()
             self.progress.started += 1
-            episode = await run_episode(self.bench, unit.prepared, arm, key, self.max_steps)
+            execute = self.execute or partial(run_episode, self.bench)
+            episode = await execute(unit.prepared, arm, key, self.max_steps)
             episode = episode.model_copy(update={"attempt": attempt, **self._book()})
             kept = {} if self.keep_trajectories else {"trajectory": None, "in_records": ()}
             self.bench.run.facts.add_episode(episode.model_copy(update=kept))

@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import Self
 
 from providers.bank import MemoryBank, replace_bank
-from providers.base import MemoryProvider
+from providers.base import Distiller, MemoryProvider
 from providers.errors import SuiteError
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
 from providers.types import Record, Split, Task, content_hash
+from synth.config import RunConfig
 from synth.plugins import load_agent, load_distiller
 from synth.runs import Run
 
@@ -29,13 +30,13 @@ class Workbench:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        config = run.config
+        self.config = config = run.config
         self.suite, self.encoder = run.suite, run.encoder
         self.agent = load_agent(config.agent.name, config.agent.options, run.models)
         self.distiller = load_distiller(config.distiller, run.models)
         self.skill_runner = SkillRunner()
         self.bank = MemoryBank.open(run.bank, self.encoder)
-        self.providers = self._providers_over(self.bank)
+        self.providers = providers_over(self.config, self.bank, self.distiller)
 
     async def __aenter__(self) -> Self:
         await self.suite.__aenter__()
@@ -91,7 +92,7 @@ class Workbench:
         bank = self.bank.fork(following)
         try:
             with bank.batch():
-                await change(self._providers_over(bank))
+                await change(providers_over(self.config, bank, self.distiller))
                 bank.space(_STAGES).set_counter(label, 1)
         finally:
             bank.close()
@@ -99,7 +100,7 @@ class Workbench:
         self.bank.close()
         replace_bank(following, self.run.bank)
         self.bank = MemoryBank.open(self.run.bank, self.encoder)
-        self.providers = self._providers_over(self.bank)
+        self.providers = providers_over(self.config, self.bank, self.distiller)
 
     @contextmanager
     def forked(self, path: Path) -> Iterator[Mapping[str, MemoryProvider]]:
@@ -120,12 +121,14 @@ class Workbench:
         """Stored records per provider."""
         return {name: len(self.bank.space(name).records()) for name in self.providers}
 
-    def _providers_over(self, bank: MemoryBank) -> dict[str, MemoryProvider]:
-        names, floors = self.run.config.providers, self.run.config.relevance_floors
-        return {
-            card.name: load_provider(name, bank.space(card.name), self.distiller, floors.get(name))
-            for name, card in zip(names, provider_cards(names), strict=True)
-        }
+
+def providers_over(config: RunConfig, bank: MemoryBank, distiller: Distiller) -> dict[str, MemoryProvider]:
+    """The config's providers over a bank, by the names of their cards."""
+    names, floors = config.providers, config.relevance_floors
+    return {
+        card.name: load_provider(name, bank.space(card.name), distiller, floors.get(name))
+        for name, card in zip(names, provider_cards(names), strict=True)
+    }
 
 
 def _identity(task: Task) -> list[object]:

@@ -119,7 +119,7 @@ async def test_the_curve_reaches_one_at_the_full_grid_and_names_what_was_saved(t
     with Run.open(toy_config(tmp_path)) as run:
         await warm_up(run)
         await explore(run)
-        score(run)
+        await score(run)
         points = await budget_curve(run, shares=(0.4, 1.0), draws=2)
     by = {(point.by, point.share): point for point in points}
     assert by["undecided", 1.0].f1 == 1.0

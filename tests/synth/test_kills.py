@@ -41,7 +41,7 @@ with Run.open(toy_config(Path({runs!r}), {name!r})) as run:
     stage("explore")
     asyncio.run(explore(run))
     stage("score")
-    score(run)
+    asyncio.run(score(run))
     stage("build")
     build(run)
     stage("end")
