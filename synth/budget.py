@@ -22,13 +22,12 @@ from providers.types import content_hash
 from router.decisions import NONE, InMode
 from synth.arms import Unit, episode_key
 from synth.facts import Episode, EpisodeKey
+from synth.success import Positive, settled
 
 ROUNDS = 8
 """Per wave; after each the model is fitted again."""
 LEAST_TO_FIT = 40
 """Outcomes, of both kinds, below which episodes are drawn by seed."""
-
-Positive = Literal["any", "mean", "all"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,12 @@ class _State:
     def decided(self, option: Option, runs: int, positive: Positive) -> bool:
         """Whether the provider's label on the task stands whatever its remaining runs give."""
         outcomes = [correct for other, correct in self._ran[option.key.task_id] if other.name == option.name]
+        if positive == "confident":
+            by_repeat: dict[int, list[bool]] = defaultdict(list)
+            for other, correct in self._ran[option.key.task_id]:
+                if other.name == option.name:
+                    by_repeat[other.key.repeat].append(correct)
+            return settled([sum(found) / len(found) for found in by_repeat.values()]) is not None
         wins, losses = sum(outcomes), len(outcomes) - sum(outcomes)
         if positive == "any":
             return wins > 0

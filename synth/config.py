@@ -185,8 +185,9 @@ class ExploreConfig(Section):
     """Most episodes of the exploration over all its starts, repeated tries included; it stops there."""
     max_cost: float | None = Field(default=None, ge=0)
     """Most US dollars that the exploration's model calls may cost over all its starts; it stops there."""
-    positive: Literal["any", "mean", "all"] = "mean"
-    """When a provider counts as having solved a task that it ran several times."""
+    positive: Literal["any", "mean", "all", "confident"] = "mean"
+    """When a provider counts as having solved a task that it ran several times; `confident` needs `repeats` from 3 up,
+    and leaves unlabelled what they do not settle."""
 
 
 class RewardConfig(Section):

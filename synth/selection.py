@@ -140,7 +140,9 @@ def _begin(scored: Scored, selection: Selection, writer: MarksWriter | JsonWrite
     config = scored.config
     for row in scored.table.rows:
         success = success_set(row, scored.table.providers, config.explore.positive)
-        fates = {name: _unsuccessful(row, name) for name in scored.table.providers if name not in success.succeeding}
+        fates = {
+            name: _unsuccessful(row, success, name) for name in scored.table.providers if name not in success.succeeding
+        }
         kept = _kept_at_begin(scored, selection, row, success, judge, fates)
         if not kept:
             selection.fates += [_begin_fate(row, name, fate) for name, fate in fates.items()]
@@ -184,10 +186,12 @@ def _kept_at_begin(
     return rated
 
 
-def _unsuccessful(row: TableRow, provider: str) -> str:
+def _unsuccessful(row: TableRow, success: SuccessSet, provider: str) -> str:
     if is_empty(row, provider):
         return "retrieved nothing"
-    return "outcome unscored" if row.correctness(provider) is None else "did not solve the task"
+    if row.correctness(provider) is None:
+        return "outcome unscored"
+    return "repeats leave it open" if provider not in success.providers else "did not solve the task"
 
 
 def _begin_fate(row: TableRow, provider: str, fate: str) -> Fate:
@@ -202,7 +206,7 @@ def _begin_targets(scored: Scored, row: TableRow, success: SuccessSet, kept: Seq
     """Every arm's mean correctness; None where nothing was retrieved, or where success is no kept decision."""
     targets: dict[str, float | None] = {}
     for name in scored.table.providers:
-        unlabelled = is_empty(row, name) or (name in success.succeeding and name not in kept)
+        unlabelled = name not in success.providers or (name in success.succeeding and name not in kept)
         targets[name] = None if unlabelled else row.correctness(name)
     return targets
 

@@ -108,7 +108,7 @@ class Workbench:
         _remove(path)
         bank = self.bank.fork(path)
         try:
-            yield self._providers_over(bank)
+            yield providers_over(self.config, bank, self.distiller)
         finally:
             bank.close()
             _remove(path)

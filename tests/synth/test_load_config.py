@@ -145,7 +145,7 @@ def test_the_keys_are_those_of_the_schema() -> None:
             assert inner == set(field.annotation.model_fields)
     assert keys["name"].default == "required"
     assert keys["suite.warmup"].type == "int, >= 0"
-    assert keys["explore.positive"].type == "any | mean | all"
+    assert keys["explore.positive"].type == "any | mean | all | confident"
     assert keys["models.judge"].type == "section or null"
     assert keys["models.judge.model"].default == "required"
     assert "min_exposures" not in keys
