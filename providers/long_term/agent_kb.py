@@ -42,8 +42,8 @@ class AgentKb(SpaceProvider[Experience]):
         return Retrieval(provider=self.card.name, item_ids=tuple(record.id for record in self._similar(query)))
 
     async def reworded(self, query: Query) -> Query:
-        """The query with the text to search by, encoded only where it is another; an empty base asks nobody."""
-        if not await asyncio.to_thread(self.space.search_dense, query.embedding, 1, "experience"):
+        """The query with the text to search by, encoded only where it is another; a base never written asks nobody."""
+        if await asyncio.to_thread(lambda: self.space.generation) == 0:
             return query
         text = await self.distiller.search_text(query.text)
         if text == query.text:
