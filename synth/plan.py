@@ -18,8 +18,8 @@ from synth.plugins import load_agent, load_distiller, load_own_judge, load_suite
 
 EPISODES_PER_SECOND = 33.0
 """Of the embedded suite and agent on two cores, model-free; episodes with a language model are far slower."""
-ROUTED_PER_SECOND = 3.0
-"""Prompts that the 135M router reads per second on two cores."""
+CANDIDATES_PER_SECOND = 15.0
+"""Candidates that the 135M router reads per second on two cores: three prompts of five providers each."""
 STARTING_MINUTES = 0.3
 """Loading the encoder, the suite and the memories."""
 LEAST_MEASURED = 10
@@ -251,7 +251,7 @@ def _evaluate(config: RunConfig, split: str) -> StagePlan:
     draws = max(1 + len(config.providers), config.evaluate.repeats)
     alone = draws if config.evaluate.alone else 0  # draws - repeats bare ones are new, repeats with working memory
     episodes = tasks * (arms + shuffled + alone)
-    reading = 3 * tasks / ROUTED_PER_SECOND / 60
+    reading = 3 * tasks * len(config.providers) / CANDIDATES_PER_SECOND / 60
     more = [f"{shuffled} shuffled ones"] * bool(shuffled) + [f"{alone} without long-term memory"] * bool(alone)
     return StagePlan(
         stage="evaluate",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from providers.registry import BUILT_IN
 from synth.config import RunConfig
 from synth.load_config import load_config
 from synth.plan import plan
@@ -33,6 +34,13 @@ def test_a_resolved_config_loads_again_as_the_same(path: Path, tmp_path: Path) -
     resolved.write_text(dump_config(config), encoding="utf-8")
     assert load_config(resolved) == config
     assert config.suite.explore == 7
+
+
+def test_embedded_all_has_every_built_in_memory_and_a_larger_budget() -> None:
+    configs = {path.stem: load_config(path) for path in CONFIGS}
+    assert set(configs["embedded-all"].providers) == set(BUILT_IN)
+    minutes = {name: plan(configs[name], STAGES).minutes for name in ("embedded", "embedded-all")}
+    assert minutes["embedded"] < minutes["embedded-all"] < 60
 
 
 def test_embedded_is_the_default() -> None:
