@@ -34,8 +34,9 @@ class Generative(SpaceProvider[Memory]):
 
     Weights are the original's: recency 0.5, relevance 3, importance 2. Recency is 0.99 to the power of the stores and
     uses since the digest was last used. (The original's released code counts from the wrong end, so that the oldest
-    seems newest; its paper says what is built here.) A use counts once its task's outcome is known. Of the best three the distiller's rating takes one, the earlier
-    of equals (MemAgent Table 7: 3 -> 1). A preview asks nobody: it shows the first of the three.
+    seems newest; its paper says what is built here.) A use counts once its task's outcome is known. Of the best three
+    the distiller's rating takes one, the earlier of equals (MemAgent Table 7: 3 -> 1). A preview asks nobody: it shows
+    the first of the three.
     """
 
     CARD: ClassVar[ProviderCard] = ProviderCard(
