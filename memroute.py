@@ -288,6 +288,10 @@ class _Version(argparse.Action):
 
 def _config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", type=Path, help="a config file, e.g. configs/embedded.yaml")
+    _override_arguments(parser)
+
+
+def _override_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         metavar="A.B=C",
@@ -303,6 +307,10 @@ def _config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _stage_arguments(parser: argparse.ArgumentParser) -> None:
     _config_arguments(parser)
+    _output_arguments(parser)
+
+
+def _output_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be done and how long it takes; do nothing"
     )
@@ -354,6 +362,14 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="standard (default), all (with ablations, and fresh runs of what replay cannot say), or names with commas",
     )
+
+
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", type=Path, help="a run's folder, or its config file; several are compared"
+    )
+    _override_arguments(parser)
+    _output_arguments(parser)
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -551,6 +567,39 @@ def _policy_override(policies: str | None) -> list[str]:
     if policies is None:
         return []
     return [f"evaluate.policies={policies if policies in ('standard', 'all') else f'[{policies}]'}"]
+
+
+def _do_report(args: argparse.Namespace) -> int:
+    configs = [_config_of(run, args) for run in args.runs]
+    if args.dry_run:
+        from synth.plan import plan
+
+        return max(_show_plan(plan(config, ["report"], "dev"), args) for config in configs)
+    from evaluation.report.runs import report_runs
+
+    written = report_runs(configs)
+    if args.json:
+        first = written.reports[0]
+        _print_json({"run": first.run, "report": first.report, **written.model_dump()})
+        return 0
+    for one in written.reports:
+        print(f"Report: {one.report}")
+    if written.comparison is not None:
+        print(f"Comparison: {written.comparison}")
+    return 0
+
+
+def _config_of(run: Path, args: argparse.Namespace) -> RunConfig:
+    """The config of a run that is named by its folder or by its config file."""
+    from providers.errors import ConfigError
+    from synth.load_config import load_config
+
+    if not run.is_dir():
+        return load_config(run, args.overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    if not (run / "config.yaml").exists():
+        raise ConfigError(f"{run} is no run's folder: it has no config.yaml")
+    folder = run.resolve()
+    return load_config(folder / "config.yaml", args.overrides, seed=args.seed, name=folder.name, runs_dir=folder.parent)
 
 
 def _heading(text: str) -> None:
@@ -817,12 +866,13 @@ VERBS = (
     ),
     Verb(
         "report",
-        "write the report",
-        "Draws what stands in the run's folder as one self-contained page, and says which stages have not been run.",
-        "runs/<name>/report.html.",
-        "memroute report configs/embedded.yaml",
-        _do_stages,
-        _stage_arguments,
+        "write the report, or compare runs",
+        "Draws what stands in a run's folder as one self-contained page, and says which stages have not been run. "
+        "Of two runs or more it also writes a page that shows them side by side. Every table is written as CSV too.",
+        "runs/<name>/report.html, evaluation/csv/, and comparison.html in the first run's folder.",
+        "memroute report runs/embedded runs/other",
+        _do_report,
+        _report_arguments,
     ),
     Verb(
         "config",

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from providers.errors import ConfigError
 from providers.types import SCHEMA_VERSION, Flow
 from router.policies.registry import RouterName
 
@@ -282,7 +283,14 @@ class Evaluation(Flow):
 
     @classmethod
     def load(cls, path: Path) -> Evaluation:
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        """Raises ConfigError where the file is damaged or of another version."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise ConfigError(
+                f"{path} is damaged or of another version of memroute ({error.error_count()} fields do not fit): "
+                "run `memroute evaluate` with this config again"
+            ) from error
 
 
 class Decisions(Flow):

@@ -258,7 +258,7 @@ async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
         if shuffled:
             prepared = shuffle(prepared, config.seed)
         stage = f"arms/{name}"
-        runner = ArmRunner(bench, stage, config.agent.max_steps, keep_trajectories=False)
+        runner = ArmRunner(bench, stage, config.agent.max_steps, keep_trajectories=not shuffled)
         units = units_of(prepared, [NONE], ALONE, repeats) + units_of(prepared, list(bench.providers), modes, repeats)
         await runner.run(units, f"{name} arms")
         episodes = facts.episodes(stage, bodies=False)

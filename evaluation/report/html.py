@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from evaluation import words
 from evaluation.report import charts
+from evaluation.report.behaviour import cost_view, coverage_bands, failure_rows, online_view
 from evaluation.report.page import Page, gather, headroom_marks
+from evaluation.report.tables import write_csv
 from evaluation.result import ROUTERS, Comparison, Evaluation
 from providers.files import write_atomically
 from router.decisions import NONE
@@ -40,30 +42,38 @@ KINDS = (
 
 
 def write_report(run: Run) -> Path:
-    """Write `report.html` from what stands in the run's folder; what a stage has not made yet is named in it."""
-    write_atomically(run.report, render(gather(run)))
+    """Write `report.html` from what stands in the run's folder; what a stage has not made yet is named in it.
+
+    Every table is written as a CSV file too, in `evaluation/csv/<split>/`.
+    """
+    page = gather(run)
+    for evaluation in (page.evaluation, page.test):
+        if evaluation is not None:
+            write_csv(evaluation, run.evaluation / "csv" / evaluation.split)
+    write_atomically(run.report, render(page))
     return run.report
 
 
 def render(page: Page) -> str:
     """The page as HTML. All text from tasks, memories and configs is escaped."""
-    environment = _environment()
+    templates = environment()
     values: dict[str, Any] = {
         "page": page,
-        "style": _asset("style.css"),
-        "script": _asset("page.js"),
+        "style": asset("style.css"),
+        "script": asset("page.js"),
         "environment": _machine(page.manifest),
     }
     if page.evaluation is not None:
-        values |= _evaluation(page, page.evaluation, environment)
+        values |= _evaluation(page, page.evaluation, templates)
     if page.rewards is not None:
         values |= _rewards(page.rewards, page.evaluation)
     if page.losses:
         values |= _losses(page)
-    return environment.get_template("report.html.jinja").render(values)
+    return templates.get_template("report.html.jinja").render(values)
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Templates of this folder with the report's words and number formats."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -89,7 +99,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _asset(name: str) -> Any:
+def asset(name: str) -> Any:
     """One of our own files, which goes into the page as it is."""
     from markupsafe import Markup
 
@@ -113,6 +123,10 @@ def _evaluation(page: Page, evaluation: Evaluation, environment: jinja2.Environm
         "findings": [sentence for sentence in findings if sentence != lead],
         "headroom": headroom_marks(evaluation),
         "league": partial(_league, environment),
+        "online": online_view(evaluation),
+        "failure_rows": failure_rows(evaluation),
+        "cost": cost_view(evaluation),
+        "bands": coverage_bands(evaluation),
         "best_name": _name(evaluation.best_single, evaluation),
         "routers": routers,
         "rivals": _rivals(evaluation, routers),
@@ -136,12 +150,13 @@ def _league(environment: jinja2.Environment, evaluation: Evaluation) -> Any:
     """The table of all policies with its dot-and-whisker plot."""
     from markupsafe import Markup
 
-    spread = [value for result in evaluation.policies.values() for value in (result.ci_low, result.ci_high)]
+    replayed = [result for result in evaluation.policies.values() if result.way == "replay"]
+    spread = [value for result in replayed for value in (result.ci_low, result.ci_high)]
     best = _name(evaluation.best_single, evaluation)
     return Markup(
         environment.get_template("league.jinja").render(
             e=evaluation,
-            groups=words.ordered(evaluation),
+            groups=[group for group in words.ordered(evaluation) if group[0] != "online"],
             scale=charts.nice_scale(spread),
             best_column=f"vs {best}" if best else "vs best single",
         )

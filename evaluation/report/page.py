@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluation.metrics import SOLVED
 from evaluation.report.charts import Mark, Scale, nice_scale
+from evaluation.report.details import packed
 from evaluation.result import ROUTERS, DecisionLog, Evaluation
 from evaluation.words import POLICIES, percent, policy_words
 from router.decisions import NONE
@@ -70,6 +71,8 @@ class Page:
     router: str | None = None
     """The trained router that the detailed figures follow: the recommended one, else the first that was evaluated."""
     tasks: tuple[TaskView, ...] = ()
+    details: str = ""
+    """What is read when a task is opened; see `evaluation.report.details`."""
     rewards: Mapping[str, Any] | None = None
     card: Mapping[str, Any] | None = None
     losses: tuple[LossPoint, ...] = ()
@@ -86,6 +89,7 @@ def gather(run: Run) -> Page:
     evaluation = _evaluation(run, "dev")
     router = _followed(evaluation)
     losses, validation, training = _training(run.metrics)
+    tasks, details = _tasks(run, evaluation, router)
     page = Page(
         run=run.config.name,
         config=_text(run.root / "config.yaml"),
@@ -94,7 +98,8 @@ def gather(run: Run) -> Page:
         evaluation=evaluation,
         test=_evaluation(run, "test"),
         router=router,
-        tasks=_tasks(run, evaluation, router),
+        tasks=tasks,
+        details=details,
         rewards=_json(run.rewards),
         card=_json(run.dataset / "card.json"),
         losses=losses,
@@ -146,17 +151,18 @@ def _evaluation(run: Run, split: str) -> Evaluation | None:
     return Evaluation.load(path) if path.exists() else None
 
 
-def _tasks(run: Run, evaluation: Evaluation | None, router: str | None) -> tuple[TaskView, ...]:
+def _tasks(run: Run, evaluation: Evaluation | None, router: str | None) -> tuple[tuple[TaskView, ...], str]:
     table_path, log_path = run.table("dev"), run.evaluation / "dev_decisions.json"
     if evaluation is None or not table_path.exists() or not log_path.exists():
-        return ()
+        return (), ""
     table, log = RoutingTable.load(table_path), DecisionLog.load(log_path)
     picks: dict[str, dict[str, str]] = {task_id: {} for task_id in log.task_ids}
     for policy, made in log.policies.items():
-        if policy in evaluation.policies and evaluation.policies[policy].kind in ("simple", "router"):
+        if policy in evaluation.policies and evaluation.policies[policy].kind in ("simple", "router", "ablation"):
             for task_id, arm in zip(log.task_ids, made.arms[0], strict=True):
                 picks[task_id][policy] = arm
-    return tuple(_task(row, picks.get(row.task_id, {}), evaluation, router) for row in table.rows)
+    views = tuple(_task(row, picks.get(row.task_id, {}), evaluation, router) for row in table.rows)
+    return views, packed(run, table, picks)
 
 
 def _task(row: TableRow, picks: Mapping[str, str], evaluation: Evaluation, router: str | None) -> TaskView:

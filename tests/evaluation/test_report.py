@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import gzip
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -9,16 +13,21 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from browser import ENTER, available, chromium
 from made_run import add_rewards, add_training, made_run, serve_tables
 from made_tables import PROVIDERS
 from rich.console import Console
 
 from evaluation import words
 from evaluation.replay import evaluate
+from evaluation.report.behaviour import Dot, _free
 from evaluation.report.charts import heat, nice_scale, series_of, smooth, stack
+from evaluation.report.compare import Compared, differing
 from evaluation.report.html import write_report
+from evaluation.report.runs import report_runs
 from evaluation.report.terminal import print_table
 from evaluation.result import Evaluation
+from providers.errors import ConfigError
 from providers.types import Preview
 from router.table import RoutingTable
 from synth.runs import Run
@@ -106,7 +115,8 @@ async def test_text_from_tasks_and_memories_is_escaped(run: Run) -> None:
     )
     table.model_copy(update={"rows": (first, *table.rows[1:])}).save(run.table("dev"))
     structure = await reported(run)
-    assert structure.tags.count("script") == 1
+    assert structure.tags.count("script") == 2
+    assert "alert(1)" not in "".join(re.findall(r"<script.*?</script>", run.report.read_text(encoding="utf-8"), re.S))
     assert evil in " ".join(structure.text)
 
 
@@ -229,3 +239,140 @@ def test_more_arms_than_colours_become_one_rest() -> None:
 
 def test_smooth_is_a_trailing_mean() -> None:
     assert smooth([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
+
+
+def details_of(run: Run) -> dict[str, dict[str, dict[str, object]]]:
+    html = run.report.read_text(encoding="utf-8")
+    block = re.search(r'id="details">(.*?)</script>', html, re.S)
+    assert block is not None
+    found: dict[str, dict[str, dict[str, object]]] = json.loads(gzip.decompress(base64.b64decode(block[1])))
+    return found
+
+
+async def test_an_opened_task_shows_the_prompt_and_who_decided_what(run: Run) -> None:
+    await reported(run)
+    found = details_of(run)
+    table = RoutingTable.load(run.table("dev"))
+    assert list(found["tasks"]) == [row.task_id for row in table.rows]
+    first = found["tasks"][table.rows[0].task_id]
+    prompt, decisions = first["prompt"], first["decisions"]
+    assert isinstance(prompt, str)
+    assert isinstance(decisions, dict)
+    assert table.rows[0].question[:60] in prompt
+    assert prompt.count("▯") == len(PROVIDERS)
+    assert set(decisions) >= {"overlap", "knn"}
+    assert set(decisions.values()) <= set(PROVIDERS)
+    explored = RoutingTable.load(run.table("explore"))
+    assert list(found["explored"]) == [row.task_id for row in explored.rows]
+    arms = found["explored"][explored.rows[0].task_id]["arms"]
+    assert isinstance(arms, dict)
+    assert arms["expel"][0] == explored.rows[0].correctness("expel")
+
+
+async def test_every_table_is_csv_with_the_same_numbers(run: Run) -> None:
+    await reported(run)
+    found = Evaluation.load(run.evaluation / "dev.json")
+    folder = run.evaluation / "csv" / "dev"
+    with (folder / "policies.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["policy"]: row for row in csv.DictReader(file)}
+    assert list(rows) == list(found.policies)
+    assert float(rows["knn"]["accuracy"]) == found.policies["knn"].accuracy
+    assert rows["oracle_crossfit"]["regretted"] != ""
+    assert {path.stem for path in folder.iterdir()} >= {"families", "arms", "oracle_of_k", "failures", "missing"}
+
+
+@pytest.mark.parametrize(("tasks", "outcome"), [(1, None), (7, 0.0), (7, 1.0)])
+async def test_one_task_none_solved_and_all_solved_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, outcome: float | None
+) -> None:
+    with made_run(tmp_path, tasks=tasks, unscored=0.0, policies=CHEAP) as opened:
+        serve_tables(opened, monkeypatch)
+        if outcome is not None:
+            for name in ("dev", "dev_shuffled", "dev_alone"):
+                table = RoutingTable.load(opened.table(name))
+                rows = tuple(
+                    row.model_copy(
+                        update={"cells": tuple(cell.model_copy(update={"correct": outcome}) for cell in row.cells)}
+                    )
+                    for row in table.rows
+                )
+                table.model_copy(update={"rows": rows}).save(opened.table(name))
+        text = " ".join((await reported(opened)).text)
+        found = Evaluation.load(opened.evaluation / "dev.json")
+    assert found.n == tasks
+    if outcome is not None:
+        assert found.policies["knn"].accuracy == outcome
+        assert found.policies["knn"].headroom_over_best is None
+        assert found.shuffled_loss_share is None
+        assert found.arms["none"].seconds_per_solved == (None if outcome == 0.0 else found.arms["none"].seconds)
+    assert "nan" not in text.lower().split()
+
+
+async def test_an_evaluation_of_another_version_names_the_mend(run: Run) -> None:
+    await evaluate(run)
+    path = run.evaluation / "dev.json"
+    old = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**old, "oracles": 1}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"another version.*memroute evaluate"):
+        write_report(run)
+
+
+async def test_runs_are_compared_with_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = []
+    for name, tasks in (("one", 35), ("two", 70)):
+        with made_run(tmp_path / name, tasks=tasks, policies=CHEAP) as opened:
+            serve_tables(opened, monkeypatch)
+            await evaluate(opened)
+            configs.append(opened.config)
+    written = report_runs([configs[0], configs[1].model_copy(update={"seed": 0})])
+    assert written.comparison is not None
+    text = " ".join(parsed(written.comparison.read_text(encoding="utf-8")).text)
+    assert "different numbers of tasks (made: 35; made: 70)" in text
+    assert "Nearest tasks" in text
+    assert [row["tasks"] for one in written.reports for row in one.tables["coverage"] if row["arms"] == 0]
+    (configs[1].runs_dir / "made" / "evaluation" / "dev.json").unlink()
+    with pytest.raises(ConfigError, match="memroute evaluate"):
+        report_runs(configs)
+
+
+def test_settings_that_differ_are_dotted() -> None:
+    bare = Evaluation.model_construct(policies={})
+    settings = [{"seed": 0, "train": {"epochs": epochs}} for epochs in (1, 2)]
+    runs = [Compared(name, bare, part) for name, part in zip("ab", settings, strict=True)]
+    assert differing(runs) == [("train.epochs", ["1", "2"])]
+
+
+def test_labels_are_placed_where_there_is_room() -> None:
+    dots = [Dot("a", "router", 50.0, 50.0, "start", True)]
+    assert not _free(dots, (55.0, 52.0))
+    assert _free(dots, (55.0, 60.0))
+    assert _free(dots, (90.0, 50.0))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not available(), reason="chromium and chromedriver are not installed")
+async def test_the_page_in_a_real_browser(run: Run, tmp_path: Path) -> None:
+    """No console error; fits a phone; a task opens by keyboard and its details are unpacked; filters work."""
+    await reported(run)
+    with chromium() as browser:
+        browser.open(run.report)
+        assert browser.run("return document.querySelectorAll('#policies ~ table.league, table.league').length") >= 1
+        browser.run("document.querySelector('details.task > summary').focus()")
+        browser.press(ENTER)
+        opened = "const until = Date.now() + 5000; let n = 0; while (!n && Date.now() < until) {"
+        opened += " n = document.querySelectorAll('details.task[open] .detail details').length;"
+        opened += " await new Promise(go => setTimeout(go, 50)); } return n;"
+        assert browser.run(opened) >= 2
+        assert "Which memory helps?" in browser.run(
+            "return document.querySelectorAll('details.task[open] .detail pre')[1].textContent"
+        )
+        choose = "const f = document.getElementById('family'); f.value = 'trap';"
+        browser.run(f"{choose} f.dispatchEvent(new Event('input'))")
+        assert browser.run("return document.getElementById('count').textContent") == "10 of 70 tasks"
+        for width in (390, 1200):
+            browser.resize(width, 844)
+            wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"the page is {wide} pixels too wide at {width}"
+        assert browser.errors() == []
+        browser.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000

@@ -1,0 +1,132 @@
+"""What can be read of one task when it is opened: packed once, unpacked by the page only when a task is opened.
+
+Hundreds of tasks with retrieved texts, prompts and steps are megabytes. They lie in the page as one compressed block,
+so that the page paints without them.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from providers.registry import provider_cards
+from providers.types import Retrieval
+from router.codec import codec
+from router.context import BeginContext
+from router.decisions import NONE
+from router.table import RoutingTable, TableRow
+from synth.arms import episode_of
+from synth.facts import Episode, Probe, RewardFact
+from synth.rewards import rewards_signature
+
+if TYPE_CHECKING:
+    from synth.runs import Run
+
+TEXT = 2500
+"""Characters kept of a retrieved text."""
+OBSERVATION, ARGUMENTS = 200, 120
+"""Characters kept of what a step saw, and of what it was called with."""
+MARK = "▯"
+"""Stands where the model's yes / no mark is read."""
+
+Details = dict[str, Any]
+
+
+def packed(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]) -> str:
+    """Base64 of gzipped JSON: `tasks` by id (prompt, decisions, texts, runs) and `explored` by id (rewards by arm)."""
+    found = {"tasks": _tasks(run, table, picks), "explored": _explored(run)}
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode("ascii")
+
+
+def _tasks(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]) -> Details:
+    stage = f"arms/{table.split}"
+    probes = run.facts.probes(stage, [row.task_id for row in table.rows])
+    episodes = run.facts.episodes(stage, bodies=False)
+    cards, chosen = provider_cards(run.config.providers), codec(run.config.train.codec)
+    found = {}
+    for row in table.rows:
+        context = BeginContext(task_id=row.task_id, question=row.question, previews=row.previews, cards=cards)
+        probe = probes.get(row.task_id)
+        runs = {}
+        if probe is not None:
+            for arm in (NONE, *table.providers):
+                cell = next((cell.arm for cell in row.cells if cell.arm.provider == arm), None)
+                key = _content_key(probe, arm)
+                head = episode_of(episodes, stage, row.task_id, key, cell.in_mode, cell.repeat) if cell else None
+                whole = run.facts.episode(head.key) if head else None
+                if whole is not None:
+                    runs[arm] = _run(whole)
+        found[row.task_id] = {
+            "prompt": MARK.join(chosen.begin(context).segments) + (MARK if chosen.name == "marks" else ""),
+            "decisions": picks.get(row.task_id, {}),
+            "texts": _texts(probe),
+            "runs": runs,
+        }
+    return found
+
+
+def _content_key(probe: Probe, arm: str) -> str:
+    return (Retrieval(provider=NONE) if arm == NONE else probe.served[arm].retrieval).content_key()
+
+
+def _texts(probe: Probe | None) -> dict[str, str]:
+    """What each provider would have injected."""
+    served = probe.served.items() if probe is not None else ()
+    return {name: _shown(one.retrieval) for name, one in served if not one.retrieval.empty}
+
+
+def _shown(retrieval: Retrieval) -> str:
+    text = retrieval.text
+    cut = text if len(text) <= TEXT else f"{text[:TEXT]} … ({len(text):,} characters)"
+    skills = f"Callable skills: {', '.join(skill.name for skill in retrieval.skills)}" if retrieval.skills else ""
+    return "\n".join(part for part in (cut, skills) if part)
+
+
+def _run(episode: Episode) -> Details:
+    """An arm's first run; without steps where its trajectory was not kept."""
+    steps = episode.trajectory.steps if episode.trajectory is not None else ()
+    return {
+        "answer": episode.answer or "",
+        "status": episode.status if not episode.error else f"{episode.status}: {episode.error}",
+        "steps": [
+            [
+                step.tool,
+                ", ".join(str(value) for value in step.arguments.values())[:ARGUMENTS],
+                (f"error: {step.error}" if step.error else step.observation)[:OBSERVATION],
+            ]
+            for step in steps
+        ],
+    }
+
+
+def _explored(run: Run) -> Details:
+    """Per exploration task: question, family, and by arm its correctness and mean reward of each phase."""
+    path = run.table("explore")
+    if not path.exists():
+        return {}
+    rewards = _rewards(run.facts.rewards(rewards_signature(run)))
+    return {
+        row.task_id: {"question": row.question, "family": row.family, "arms": _scored_arms(row, rewards)}
+        for row in RoutingTable.load(path).rows
+    }
+
+
+def _rewards(facts: Sequence[RewardFact]) -> dict[tuple[str, str, str], float]:
+    """Mean over the scored decisions of a task, provider and phase."""
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for fact in facts:
+        if fact.reward is not None:
+            values[fact.task_id, fact.provider, fact.phase].append(fact.reward)
+    return {key: round(math.fsum(found) / len(found), 3) for key, found in values.items()}
+
+
+def _scored_arms(row: TableRow, rewards: Mapping[tuple[str, str, str], float]) -> dict[str, list[float | None]]:
+    arms = dict.fromkeys(cell.arm.provider for cell in row.cells)
+    phases = ("begin", "in", "end")
+    return {arm: [row.correctness(arm), *(rewards.get((row.task_id, arm, phase)) for phase in phases)] for arm in arms}
