@@ -22,7 +22,7 @@ from evaluation.result import (
     PoolOracle,
     ShuffledArm,
 )
-from evaluation.statistics import Bootstrap, Estimate, Values, benjamini_hochberg, entropy_bits, holm, sign_flip_p
+from evaluation.statistics import Bootstrap, Estimate, SignFlip, Values, benjamini_hochberg, entropy_bits, holm
 from evaluation.words import name_of
 from providers.base import ProviderCard
 from router.decisions import NONE
@@ -84,8 +84,10 @@ class _Judge:
     def __init__(self, material: Material) -> None:
         self.material = material
         self.outcomes = Outcomes.of(material.table)
-        self.best_single = metrics.best_provider(Outcomes.of(material.explore))
+        self.explored = Outcomes.of(material.explore)
+        self.best_single = metrics.best_provider(self.explored)
         self.bootstrap = Bootstrap(len(material.table.rows), material.resamples, material.seed)
+        self._flips = SignFlip(len(material.table.rows), material.resamples, material.seed)
         self.none = self.outcomes.arm(NONE)
         self.best = self.outcomes.arm(self.best_single) if self.best_single else np.full_like(self.none, np.nan)
         columns = metrics.oracle_columns(self.outcomes.correct)
@@ -104,7 +106,7 @@ class _Judge:
         return Choice(columns, values, made.fallbacks)
 
     def p_value(self, values: Values, baseline: Values) -> float | None:
-        return sign_flip_p(values, baseline, resamples=self.material.resamples, seed=self.material.seed)
+        return self._flips.p(values, baseline)
 
     def shares(self, choice: Choice, chosen: np.ndarray | None = None) -> dict[str, float]:
         """Share of tasks (all, or those in the mask) that went to each arm."""
@@ -306,7 +308,7 @@ def _luck(judge: _Judge) -> tuple[int, Values] | None:
 
 def _oracle_of_k(judge: _Judge) -> tuple[PoolOracle, ...]:
     found = []
-    for pool in metrics.nested_pools(Outcomes.of(judge.material.explore)):
+    for pool in metrics.nested_pools(judge.explored):
         part = metrics.restricted(judge.outcomes, pool)
         crossed = metrics.cross_fit(part)
         found.append(
@@ -337,8 +339,10 @@ def _family_cells(judge: _Judge) -> dict[str, dict[str, FamilyCell]]:
     for arm in outcomes.arms:
         cells[arm] = {}
         for family in metrics.family_names(outcomes):
-            values, none = outcomes.arm(arm)[families == family], judge.none[families == family]
-            p = judge.p_value(values, none) if arm != NONE else None
+            inside = families == family
+            values, none = outcomes.arm(arm)[inside], judge.none[inside]
+            own = np.where(inside, outcomes.arm(arm), np.nan)
+            p = judge.p_value(own, judge.none) if arm != NONE else None
             if p is not None:
                 p_values[arm, family] = p
             cells[arm][family] = FamilyCell(

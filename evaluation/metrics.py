@@ -260,18 +260,17 @@ def nested_pools(explore: Outcomes) -> list[tuple[str, ...]]:
     another split is not also the best of all pools there.
     """
     left, pools = list(explore.arms[1:]), list[tuple[str, ...]]()
-    pool: tuple[str, ...] = ()
+    reached = explore.arm(NONE)
     while left:
-        gains = {name: (_ceiling(explore, (*pool, name)), mean_or_none(explore.arm(name)) or 0.0) for name in left}
-        pool = (*pool, max(left, key=lambda name: gains[name]))
-        left.remove(pool[-1])
-        pools.append(pool)
+        gains = {
+            name: (mean_or_none(np.fmax(reached, explore.arm(name))) or 0.0, mean_or_none(explore.arm(name)) or 0.0)
+            for name in left
+        }
+        best = max(left, key=lambda name: gains[name])
+        reached = np.fmax(reached, explore.arm(best))
+        pools.append((*(pools[-1] if pools else ()), best))
+        left.remove(best)
     return pools
-
-
-def _ceiling(outcomes: Outcomes, pool: Sequence[str]) -> float:
-    part = restricted(outcomes, pool).correct
-    return mean_or_none(taken(part, oracle_columns(part))) or 0.0
 
 
 def coverage(outcomes: Outcomes) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from evaluation.behaviour import behaviour
 from evaluation.comparison import adjusted
 from evaluation.metrics import Matrix, average, mean_or_none
 from evaluation.result import Comparison, Evaluation, OnlineResult, PolicyResult
-from evaluation.statistics import Bootstrap, Estimate, Values, entropy_bits, sign_flip_p
+from evaluation.statistics import Bootstrap, Estimate, SignFlip, Values, entropy_bits
 from evaluation.stream import Stream, StreamTask
 from router.decisions import NONE
 from router.policies.registry import ONLINE_ONLY
@@ -29,7 +29,7 @@ class _Rows:
         self.task_ids = sorted(task.task_id for task in first.tasks)
         self.families = {task.task_id: task.family for task in first.tasks}
         self.bootstrap = Bootstrap(len(self.task_ids), resamples, seed)
-        self._resamples, self._seed = resamples, seed
+        self._flips = SignFlip(len(self.task_ids), resamples, seed)
 
     def by_seed(self, policy: str, value: Callable[[StreamTask], float | None]) -> list[Values]:
         """Per seed, per task; NaN where the run failed or has no such value."""
@@ -48,7 +48,7 @@ class _Rows:
         return self.values(policy, _correct)
 
     def p_value(self, policy: str, against: str) -> float | None:
-        return sign_flip_p(self.correct(policy), self.correct(against), resamples=self._resamples, seed=self._seed)
+        return self._flips.p(self.correct(policy), self.correct(against))
 
 
 def _correct(task: StreamTask) -> float | None:

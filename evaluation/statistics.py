@@ -64,23 +64,30 @@ class Bootstrap:
         return self.estimate(values - baseline)
 
 
-def sign_flip_p(values: Values, baseline: Values, *, resamples: int, seed: int) -> float | None:
-    """Two-sided p of a paired difference under random exchange of the two within a task; None where nothing is paired.
+class SignFlip:
+    """Two-sided test of paired differences under random exchange of the two within a task.
 
-    The observed arrangement counts as one of the draws, so the least p is 1 / (resamples + 1).
+    All tests of one instance share its draws, as all estimates of a `Bootstrap` do. The observed arrangement counts as
+    one of the draws, so the least p is 1 / (resamples + 1).
     """
-    differences = (values - baseline)[~np.isnan(values - baseline)]
-    if differences.size == 0:
-        return None
-    differences = differences[differences != 0]
-    if differences.size == 0:
-        return 1.0
-    signs = seeded(seed, "sign flip", differences.size).integers(
-        0, 2, size=(resamples, differences.size), dtype=np.int8
-    )
-    flipped = (2.0 * signs.astype(np.float32) - 1.0) @ differences.astype(np.float32)
-    observed = abs(float(differences.sum())) - 1e-4
-    return (1 + int((np.abs(flipped) >= observed).sum())) / (resamples + 1)
+
+    def __init__(self, tasks: int, resamples: int, seed: int) -> None:
+        signs = seeded(seed, "sign flip", tasks).integers(0, 2, size=(resamples, tasks), dtype=np.int8)
+        self._signs = signs.astype(np.float32)
+        self._signs *= 2
+        self._signs -= 1
+
+    def p(self, values: Values, baseline: Values) -> float | None:
+        """The p of `values - baseline` over the tasks where both are scored; None where there is no such task."""
+        differences = values - baseline
+        if np.isnan(differences).all():
+            return None
+        counted = np.nan_to_num(differences, nan=0.0)
+        if not counted.any():
+            return 1.0
+        flipped = self._signs @ counted.astype(np.float32)
+        observed = abs(float(counted.sum())) - 1e-4
+        return (1 + int((np.abs(flipped) >= observed).sum())) / (len(flipped) + 1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

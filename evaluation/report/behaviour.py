@@ -10,8 +10,8 @@ from evaluation.report.charts import Scale, nice_scale, polyline
 from evaluation.result import Comparison, Evaluation, Kind, OnlineResult
 from evaluation.words import policy_words
 
-FOLLOWED = ("router", "store_all", "store_none", "concat", "none")
-"""Policies whose accuracy over the stream is drawn, as far as they ran; more lines could not be told apart."""
+FOLLOWED = ("router", "store_all", "concat", "none")
+"""Policies whose accuracy over the stream is drawn beside the best single's; more lines could not be told apart."""
 LABELLED: tuple[Kind, ...] = ("router", "baseline", "bound", "single", "simple", "ablation", "online")
 """Whose labels are placed first where there is no room for all."""
 FAILURE_CLASSES = (
@@ -172,16 +172,21 @@ def cost_view(evaluation: Evaluation) -> CostView | None:
     across = nice_scale([x for _, _, x, _ in known], around=0.0)
     up = nice_scale([y for _, _, _, y in known], around=0.0)
     known.sort(key=lambda one: LABELLED.index(one[1]))
+    places = [(across.at(x), 100 - up.at(y)) for _, _, x, y in known]
     dots: list[Dot] = []
-    for label, kind, x, y in known:
-        at = (across.at(x), 100 - up.at(y))
-        dots.append(Dot(label, kind, *at, "end" if at[0] > 60 else "start", _free(dots, at)))
+    for (label, kind, _, _), at in zip(known, places, strict=True):
+        leftwards = at[0] > 60
+        free = _free(dots, places, at, leftwards)
+        dots.append(Dot(label, kind, *at, "end" if leftwards else "start", free))
     return CostView(across, up, tuple(dots), "tokens" if counted else "characters")
 
 
-def _free(dots: Sequence[Dot], at: tuple[float, float]) -> bool:
+def _free(dots: Sequence[Dot], places: Sequence[tuple[float, float]], at: tuple[float, float], leftwards: bool) -> bool:
     """Whether a label has room there; a dot without one still says its name when pointed at."""
-    return all(abs(dot.y - at[1]) > 5 or abs(dot.x - at[0]) > 22 for dot in dots if dot.labelled)
+    span = (at[0] - 18, at[0]) if leftwards else (at[0], at[0] + 18)
+    hit = any(place != at and span[0] < place[0] < span[1] and abs(place[1] - at[1]) < 3 for place in places)
+    close = any(abs(dot.y - at[1]) <= 5 and abs(dot.x - at[0]) <= 22 for dot in dots if dot.labelled)
+    return not hit and not close
 
 
 def coverage_bands(evaluation: Evaluation) -> dict[str, tuple[int, float]]:

@@ -344,9 +344,11 @@ def test_settings_that_differ_are_dotted() -> None:
 
 def test_labels_are_placed_where_there_is_room() -> None:
     dots = [Dot("a", "router", 50.0, 50.0, "start", True)]
-    assert not _free(dots, (55.0, 52.0))
-    assert _free(dots, (55.0, 60.0))
-    assert _free(dots, (90.0, 50.0))
+    assert not _free(dots, [], (55.0, 52.0), leftwards=False)
+    assert _free(dots, [], (55.0, 60.0), leftwards=False)
+    assert _free(dots, [], (90.0, 50.0), leftwards=False)
+    assert not _free([], [(60.0, 71.0)], (55.0, 70.0), leftwards=False)
+    assert _free([], [(60.0, 71.0)], (55.0, 70.0), leftwards=True)
 
 
 @pytest.mark.slow

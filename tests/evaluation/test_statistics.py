@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.statistics import Bootstrap, benjamini_hochberg, entropy_bits, headroom, holm, sign_flip_p
+from evaluation.statistics import Bootstrap, SignFlip, benjamini_hochberg, entropy_bits, headroom, holm
 
 NAN = math.nan
 outcomes = st.lists(st.sampled_from([0.0, 0.5, 1.0, NAN]), min_size=1, max_size=40)
@@ -72,13 +72,13 @@ def test_interval_holds_the_mean_and_stays_in_range(values: list[float]) -> None
 def test_sign_flip_agrees_with_the_exact_sign_test() -> None:
     better, worse = np.array([1.0] * 9 + [0.0] * 1 + [1.0] * 5), np.array([0.0] * 9 + [1.0] * 1 + [1.0] * 5)
     exact = stats.binomtest(9, 10).pvalue
-    assert sign_flip_p(better, worse, resamples=20_000, seed=0) == pytest.approx(exact, abs=0.005)
+    assert SignFlip(15, 20_000, seed=0).p(better, worse) == pytest.approx(exact, abs=0.005)
 
 
 def test_sign_flip_without_any_difference_is_one_and_without_pairs_none() -> None:
     same = np.array([1.0, 0.0, 1.0])
-    assert sign_flip_p(same, same, resamples=100, seed=0) == 1.0
-    assert sign_flip_p(np.array([NAN]), np.array([1.0]), resamples=100, seed=0) is None
+    assert SignFlip(3, 100, seed=0).p(same, same) == 1.0
+    assert SignFlip(1, 100, seed=0).p(np.array([NAN]), np.array([1.0])) is None
 
 
 def test_holm_by_hand() -> None:
