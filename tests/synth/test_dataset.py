@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toy_world import toy_config
 
 import memroute
@@ -477,3 +480,33 @@ async def test_the_command_explains_a_task_in_words_and_as_one_object(
     assert {arm["provider"] for arm in shown["arms"]} == {"none", "notes", "lessons"}
     assert await asyncio.to_thread(memroute.main, ["build", str(config), "--explain", "zzz"]) == 2
     assert "no exploration task" in capsys.readouterr().err
+
+
+ARM = st.one_of(st.none(), st.tuples(st.sampled_from([0.0, 1.0, None]), st.sampled_from([None, 0.0, 0.3, 0.9])))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(ARM, ARM), min_size=1, max_size=12),
+    st.sampled_from([None, 1, 3]),
+    st.sampled_from(["marks", "json"]),
+)
+def test_every_begin_decision_has_one_fate_and_the_kept_ones_are_the_positive_labels(
+    tasks: list[tuple[Any, Any]], most: int | None, codec: Any
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        config = toy_config(Path(folder), dataset=DatasetConfig(max_begin=most), train=TrainConfig(codec=codec))
+        facts = Facts(config)
+        for number, (notes, lessons) in enumerate(tasks):
+            arms = {"notes": notes, "lessons": lessons}
+            facts.task(str(number), **{name: arm for name, arm in arms.items() if arm is not None})
+        rows = facts.rows_of("begin")
+        fates = facts.card["decisions"]["begin"]
+    assert {name: sum(of.values()) for name, of in fates.items()} == dict.fromkeys(NAMES, len(tasks))
+    kept = {name: of.get("kept", 0) for name, of in fates.items()}
+    labels = Counter(name for row in rows for name, target in zip(row.candidates, row.targets, strict=True) if target)
+    labels.update(json.loads(row.completion)["provider"] for row in rows if row.completion)
+    assert kept == {name: labels[name] for name in NAMES}
+    assert most is None or len(rows) <= most
+    for row in rows:
+        assert any(arm is not None and arm[0] == 1.0 and arm[1] != 0.0 for arm in tasks[int(row.task_id)])

@@ -424,3 +424,38 @@ async def test_an_endpoint_with_every_fault_leaves_data_with_reasons_and_the_tot
 def test_the_plan_does_not_know_what_a_models_judgements_take(tmp_path: Path) -> None:
     assert plan(toy_config(tmp_path), ["score"]).minutes == 0.2
     assert plan(lm_config(tmp_path), ["score", "build"]).minutes is None
+
+
+async def test_a_stage_that_stopped_asks_only_for_what_it_had_not_judged(
+    explored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dying(ByOverlap):
+        """Gives out after 40 answers, until it is mended."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.answered: list[str] = []
+            self.dead = False
+
+        async def complete(self, messages: Sequence[Message], **_: Any) -> Completion:
+            self.dead = self.dead or len(self.answered) == 40
+            if self.dead:
+                raise ModelError("down.", retryable=True)
+            self.answered.append(str(messages))
+            return await super().complete(messages)
+
+    model = Dying()
+    with Run.open(lm_config(explored)) as run:
+        serve(run, monkeypatch, model)
+        with pytest.raises(JudgeError, match="max_failed_share"):
+            await score(run)
+        assert not run.rewards.exists()
+    with Run.open(lm_config(explored)) as run:
+        serve(run, monkeypatch, model)
+        first, model.answered, model.dead = list(model.answered), ["mended"] * 41, False
+        await score(run)
+        second = model.answered[41:]
+        assert all(fact.reward is not None for fact in run.facts.rewards(rewards_signature(run)) if fact.phase != "end")
+    assert len(first) == 40
+    assert not set(first) & set(second)
+    assert len(set(second)) == len(second)
