@@ -24,6 +24,7 @@ from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import EndingFact, Episode, EpisodeKey, Probe
 from synth.runner import ArmRunner, Progress
 from synth.runs import Run
+from synth.success import CONFIDENCE, draws_of, settled
 from synth.tables import build_table, changed_by_in_mode, similarities
 from synth.workbench import Workbench
 
@@ -63,6 +64,14 @@ async def explore(run: Run) -> None:
     print(f"explore: {len(tasks)} tasks, {counts.line()}; records: {records}", file=sys.stderr)
     if pairs:
         print(f"explore: {changed / pairs:.1%} of {pairs} task-provider pairs change with the In mode", file=sys.stderr)
+    if repeats > 1:
+        labels = [settled(draws_of(row, name)) for row in table.rows for name in table.providers]
+        known = sum(label is not None for label in labels)
+        print(
+            f"explore: {repeats} repeats settle {known} of {len(labels)} task-provider labels"
+            f" (the {CONFIDENCE:.0%} interval of the rate lies on one side of one half)",
+            file=sys.stderr,
+        )
 
 
 async def exploration_tally(run: Run) -> Tally:

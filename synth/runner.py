@@ -48,6 +48,8 @@ class Progress:
     tokens: int = 0
     started: int = 0
     """Episodes of the stage over all its starts, repeated tries and those that run now included."""
+    booked: Spend | None = None
+    """What this process spent on models up to the last episode written; what a wave's stores take comes after it."""
 
     def words(self, calls_waiting: int) -> dict[str, str]:
         """What the bar shows beside arms done and time left; `calls_waiting`: model calls held back by a rate limit."""
@@ -85,7 +87,7 @@ class ArmRunner:
         self.progress.started = max(self.progress.started, spent.episodes)
         self.progress.tokens, self.progress.cost = spent.tokens, spent.cost or 0.0
         self.progress.known_cost = spent.cost is not None
-        self._booked = self._spending()
+        self.progress.booked = self.progress.booked or self._spending()
         self._stopping = asyncio.Event()
 
     async def run(self, units: Sequence[Unit], description: str) -> dict[EpisodeKey, Episode]:
@@ -190,8 +192,8 @@ class ArmRunner:
 
     def _book(self) -> dict[str, float | int | None]:
         """What models took since the last booking, as the fields of the episode that is written next."""
-        now, before = self._spending(), self._booked
-        self._booked = now
+        now, before = self._spending(), self.progress.booked or Spend()
+        self.progress.booked = now
         tokens = now.prompt_tokens + now.completion_tokens - before.prompt_tokens - before.completion_tokens
         cost = None if now.cost is None else now.cost - (before.cost or 0.0)
         if tokens == 0 and now.calls == before.calls:

@@ -43,9 +43,10 @@ def content(table: RoutingTable) -> str:
     return table.model_copy(update={"rows": tuple(rows)}).model_dump_json()
 
 
-async def test_every_task_runs_under_every_arm(tmp_path: Path) -> None:
+async def test_every_task_runs_under_every_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Run.open(toy_config(tmp_path, explore=ExploreConfig(waves=3, repeats=2))) as run:
         table = await explored(run)
+    assert "2 repeats settle 0 of 48 task-provider labels (the 90% interval" in capsys.readouterr().err
     assert table.providers == ("notes", "lessons")
     assert [row.task_id for row in table.rows] == [task.id for task in ToySuite(0).tasks(Split.EXPLORE, 24)]
     for row in table.rows:

@@ -11,7 +11,8 @@ from scripted_endpoint import Endpoint, Play, said
 from toy_world import ToyAgent, toy_config
 
 from lm.client import ChatModel
-from lm.types import Message
+from lm.cost import Price
+from lm.types import Message, Usage
 from providers.errors import ConfigError
 from providers.tools import Tool
 from providers.types import Task, Trajectory
@@ -22,6 +23,7 @@ from synth.explore import explore
 from synth.runner import LimitReached
 from synth.runs import Run
 from synth.warmup import warm_up
+from synth.workbench import Workbench
 
 
 class Asking(ToyAgent):
@@ -145,6 +147,25 @@ async def test_tokens_and_money_are_counted_over_all_starts_and_stop_at_the_limi
         await explore(run)
         episodes = run.facts.episodes("explore", bodies=False)
         assert run.facts.spent("explore").tokens == 15 * len(episodes)
+
+
+async def test_what_stores_ask_of_models_is_counted_with_the_next_wave(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Workbench.take_in
+
+    async def asking(self: Workbench, label: str, change: Any) -> None:
+        await plain(self, label, change)
+        self.run.models.ledger.call("distiller", Usage(prompt_tokens=100_000, completion_tokens=0), Price(1.0, 1.0))
+
+    with Run.open(config_of(tmp_path, endpoint, price=1000.0)) as run:
+        await warm_up(run)
+        monkeypatch.setattr(Workbench, "take_in", asking)
+        await explore(run)
+        episodes = run.facts.episodes("explore", bodies=False)
+        spent = run.facts.spent("explore")
+    assert spent.tokens == 15 * len(episodes) + 100_000
+    assert spent.cost == pytest.approx(0.015 * len(episodes) + 0.1)
 
 
 async def test_a_cost_limit_is_refused_where_the_price_is_unknown(tmp_path: Path, endpoint: Endpoint) -> None:
