@@ -113,6 +113,7 @@ class MemoryBank:
             self._writer.execute("BEGIN IMMEDIATE")
             changes: dict[Key, Change] = {}
             self._thread.changes = changes
+            self._thread.current = set()
             try:
                 yield self._writer
                 for key, change in changes.items():
@@ -145,6 +146,15 @@ class MemoryBank:
     def in_transaction(self) -> bool:
         """True on the thread that is inside `transaction`."""
         return getattr(self._thread, "changes", None) is not None
+
+    def is_current(self, key: Key) -> bool:
+        """Whether this thread's transaction has asked before for this space: nobody commits while it lasts."""
+        if not self.in_transaction:
+            return False
+        asked: set[Key] = self._thread.current
+        known = key in asked
+        asked.add(key)
+        return known
 
     def pending(self, key: Key) -> dict[str, Row]:
         """What this thread's transaction has written to a space so far; empty outside of one."""

@@ -154,6 +154,12 @@ class LexicalIndex:
         """The k names (None: all) of highest BM25, best first, equal scores by name; zeros are left out."""
         return self._best(self._bm25(text), k)
 
+    def bm25_of(self, text: str, names: Sequence[str]) -> list[float]:
+        """BM25 of these names, in that order; 0 for one that is not here."""
+        scores = self._bm25(text)
+        slots = [self._slots.get(name) for name in names]
+        return [float(scores[slot]) if slot is not None else 0.0 for slot in slots]
+
     def tfidf(self, text: str) -> dict[str, float]:
         """Cosine of TF-IDF vectors (raw counts, smoothed idf), in [0, 1]; zeros are left out."""
         return self._named(self._tfidf(text))

@@ -33,10 +33,9 @@ DETECTORS = (
     "TwilioKeyDetector",
 )
 """Those of detect-secrets that know a key by its form. Its entropy detectors would take record ids and hashes for keys,
-its detector of addresses finds no secrets, and of private keys it finds the first line alone: `OWN` has the whole."""
+its detector of addresses finds no secrets, and of private keys it finds the first line alone."""
 
 OWN = (
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"\b(?:Bearer|Basic)\s+([A-Za-z0-9+/_.~-]{16,}=*)"),
     re.compile(r"\bsk-[A-Za-z0-9_-]{20,}"),
     re.compile(r"\bAIza[A-Za-z0-9_-]{35}"),
@@ -45,7 +44,8 @@ OWN = (
         r"(?![\"'\[])((?=\S*[\d!@#$%^&*])\S{6,})"
     ),
 )
-"""What the library leaves out: whole private keys, bearer tokens, two common kinds of key, passwords without quotes."""
+"""What the library leaves out: bearer tokens, two common kinds of key, passwords without quotes."""
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 CLOSING = 2
 """Characters that may follow the secret within a match: a quote, an @."""
@@ -74,17 +74,20 @@ def redact(text: str) -> tuple[str, int]:
 
 
 def _secrets(text: str) -> Iterator[tuple[int, int]]:
-    """Where secrets stand in `text`, in no order; they may overlap."""
-    patterns, by_line = _detectors()
-    for pattern in (*OWN, *patterns):
-        for match in pattern.finditer(text):
-            yield _span(text, match)
+    """Where secrets stand in `text`, in no order; they may overlap. But for private keys they keep to a line."""
+    for match in _PRIVATE_KEY.finditer(text):
+        yield match.span()
+    patterns, assignments = _detectors()
     for line in _LINE.finditer(text):
-        if _SUSPICIOUS.search(line[0]):
-            for secret in by_line.analyze_string(line[0]):
-                start = text.find(secret, line.start()) if secret.strip() else -1
-                if start >= 0:
-                    yield start, start + len(secret)
+        if not _SUSPICIOUS.search(line[0]):
+            continue
+        for pattern in (*OWN, *patterns):
+            for match in pattern.finditer(text, *line.span()):
+                yield _span(text, match)
+        for secret in assignments.analyze_string(line[0]):
+            start = text.find(secret, line.start()) if secret.strip() else -1
+            if start >= 0:
+                yield start, start + len(secret)
 
 
 def _span(text: str, match: re.Match[str]) -> tuple[int, int]:

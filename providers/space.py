@@ -289,6 +289,11 @@ class Space:
         with self.snapshot():
             return self._view.lexical(kind).bm25(text)
 
+    def lexical_scores_of(self, text: str, record_ids: Sequence[str], kind: str | None = None) -> list[float]:
+        """BM25 in [0, 1) of these live records, in that order; 0 where there is none or it shares no word."""
+        with self.snapshot():
+            return self._view.lexical(kind).bm25_of(text, record_ids)
+
     def search_tfidf(self, text: str, k: int | None = None, kind: str | None = None) -> list[tuple[Record, float]]:
         """The k live records (None: all) that share words with `text`, by TF-IDF cosine, best first, then by id."""
         with self.snapshot():
@@ -342,6 +347,8 @@ class Space:
 
     def _refresh(self) -> None:
         """Take over the rows that changed since the last look, and nothing else."""
+        if self.bank.is_current(self._key):
+            return
         with self.bank.reporting():
             held = self.bank.held(self._key)
             if self._loaded and held.generation == self._view.generation:

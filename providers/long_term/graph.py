@@ -9,16 +9,16 @@ their cosine is above 0.55. So it is computed, not stored; what use or pruning t
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from providers.space import LIVE, Space
-from providers.types import Record, content_hash
+from providers.types import Query, Record, content_hash
 
 EdgeType = Literal["same_task", "similar"]
 
@@ -32,6 +32,9 @@ DECAY = 0.7
 LEAST_WEIGHT = 0.05
 BLOCK_ROWS = 256
 CHUNK_PAIRS = 4096
+FIRST_REACH = 16
+ROUNDED = 1e-5
+"""More than rounding can change a score."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,11 @@ class Graph:
 
     def row(self, node: str) -> int | None:
         """The node's row, or None where it is not live."""
-        low = bisect_left(self.nodes, node)
-        return low if low < len(self.nodes) and self.nodes[low] == node else None
+        return self._rows.get(node)
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {node: row for row, node in enumerate(self.nodes)}
 
     def edge_between(self, type_: EdgeType, first: str, second: str) -> Edge | None:
         """As `edge`, by the nodes' ids; None where one of them is not live."""
@@ -156,11 +162,12 @@ class Graph:
         similarity = self._similarity(low, high)
         return self._made(type_, low, high, similarity) if similarity > SIMILAR else None
 
-    def spread(self, words: Mapping[str, float], embedding: np.ndarray) -> list[Hit]:
+    def spread(self, words: Mapping[str, float], embedding: np.ndarray, enough: int | None = None) -> list[Hit]:
         """Seeds and what is reached from them within two hops, best first, then by id.
 
         Seed score: 0.2 of the lexical score `words` (node -> [0, 1)) and 0.8 of the cosine. A path has its seed's score
-        times 0.7 and the edge's weight per hop; a node has the best of its paths.
+        times 0.7 and the edge's weight per hop; a node has the best of its paths. Where only the first `enough` hits
+        are wanted, a node from which none of them can be reached any more is not left: no edge weighs more than 1.
         """
         if not self.nodes:
             return []
@@ -176,6 +183,8 @@ class Graph:
         for _ in range(HOPS):
             reached: dict[int, tuple[float, tuple[Edge, ...]]] = {}
             for row, (score, path) in sorted(frontier.items(), key=lambda item: (-item[1][0], item[0])):
+                if enough is not None and score * DECAY < _nth_score(best, enough):
+                    continue
                 for neighbour, edge in self.neighbours(row):
                     passed = score * edge.weight * DECAY
                     if passed > best.get(neighbour, (0.0,))[0]:
@@ -320,6 +329,37 @@ class Graph:
         for end in key[1:]:
             self.touching[end].discard(key)
         return self.stored.pop(key)
+
+
+def _nth_score(best: Mapping[int, tuple[float, tuple[Edge, ...]]], n: int) -> float:
+    """The nth highest score, 0 where there are fewer."""
+    scores = sorted((score for score, _ in best.values()), reverse=True)
+    return scores[n - 1] if len(scores) >= n else 0.0
+
+
+def best_seed(space: Space, query: Query) -> Hit | None:
+    """The node of highest seed score, of equals the one with the least id; None where there is none.
+
+    Takes the best by meaning and the best by words until no node outside of both can be better (the threshold algorithm
+    of Fagin, Lotem and Naor), so that not every node is scored.
+    """
+    reach = FIRST_REACH
+    while True:
+        near = space.search_dense(query.embedding, reach, kind="node")
+        shared = space.search_lexical(query.text, reach, kind="node")
+        ids = sorted({record.id for record, _ in (*near, *shared)})
+        if not ids:
+            return None
+        cosines = np.round(np.einsum("ij,j->i", space.vectors(ids), query.embedding).astype(np.float64), 6)
+        words = np.array(space.lexical_scores_of(query.text, ids, kind="node"))
+        scores = MEANING_SHARE * np.maximum(cosines, 0.0) + WORDS_SHARE * words
+        best = int(np.argmax(scores))
+        farthest = max(near[-1][1], 0.0) if len(near) == reach else 0.0
+        fewest = shared[-1][1] if len(shared) == reach else 0.0
+        unseen = MEANING_SHARE * farthest + WORDS_SHARE * fewest
+        if scores[best] > unseen + ROUNDED or (len(near) < reach and len(shared) < reach):
+            return Hit(ids[best], float(scores[best]))
+        reach *= 4
 
 
 def merged_into(node: str, nodes: Mapping[str, Record]) -> str | None:

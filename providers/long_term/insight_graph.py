@@ -9,7 +9,7 @@ import numpy as np
 
 from providers.base import Distiller, Insight, ProviderCard
 from providers.long_term.base import SpaceProvider, with_origins
-from providers.long_term.graph import Edge, Graph, Hit
+from providers.long_term.graph import Edge, Graph, Hit, best_seed
 from providers.space import LIVE, Space
 from providers.types import Effect, Origin, Outcome, Query, Record, Retrieval, Trajectory, content_hash
 
@@ -43,6 +43,10 @@ class InsightGraph(SpaceProvider[tuple[Insight, ...]]):
         self._cached: tuple[int, Graph] | None = None
 
     def lead(self, query: Query) -> tuple[str, str] | None:
+        """The best seed: no path reaches its score, so that the graph need not be walked, or even built."""
+        if self.card.relevance_floor is None:
+            seed = best_seed(self.space, query)
+            return (self._insight(seed.node), seed.node) if seed and seed.score >= LEAST_SCORE else None
         hits = self._hits(query)
         return (self._insight(hits[0].node), hits[0].node) if hits else None
 
@@ -102,8 +106,8 @@ class InsightGraph(SpaceProvider[tuple[Insight, ...]]):
     def _hits(self, query: Query) -> list[Hit]:
         graph = self._graph()
         words = self.space.lexical_scores(query.text, kind="node")
-        hits = [hit for hit in graph.spread(words, query.embedding) if hit.score >= LEAST_SCORE]
-        hits = hits[: self.card.top_k]
+        hits = graph.spread(words, query.embedding, self.card.top_k)[: self.card.top_k]
+        hits = [hit for hit in hits if hit.score >= LEAST_SCORE]
         fitting = {record.id for record in self.fitting(query, (self.space.existing(hit.node) for hit in hits))}
         return [hit for hit in hits if hit.node in fitting]
 

@@ -477,3 +477,38 @@ async def test_a_large_group_is_merged_with_at_most_two_writes_per_node(tmp_path
         (node,) = [record for record in provider.space.records("node") if record.text == "near0"]
         assert {origin.task_id for origin in node.origins} == {f"t{number}" for number in range(49)}
         assert after - before <= 1 + 2 * 48 + 1
+
+
+def test_a_preview_shows_the_node_that_the_graph_puts_first(tmp_path: Path) -> None:
+    """The short way to the best node and the walk over the graph agree, also where words decide."""
+    random = np.random.default_rng(0)
+    words = "coal river border railway income population desert harbour glacier orchid".split()
+    with open_bank(tmp_path) as bank:
+        provider = InsightGraph(bank.space("insight_graph"), ScriptedDistiller())
+        space = provider.space
+        records = [
+            space.new_record(
+                "node",
+                run_of(f"t{n}"),
+                0,
+                text=" ".join(random.choice(words, 6)) + f" place {n}",
+                payload={"insight": f"lesson {n}", "order": n + 1},
+            )
+            for n in range(300)
+        ]
+        space.add(records)
+        for _ in range(40):
+            query = query_of(" ".join(random.choice([*words, "place", "7", "nothing"], 4)))
+            hits = provider._hits(query)
+            assert provider.probe(query).item_id == (hits[0].node if hits else None)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=12), st.integers(0, 120), st.integers(1, 4))
+def test_the_first_hits_are_the_same_however_far_the_graph_is_walked(
+    degrees: list[int], asked: int, enough: int
+) -> None:
+    graph = toy_graph(degrees, range(1, len(degrees) + 1))
+    query = toy_graph([asked], [1]).vectors[0]
+    words = {node: row / 20 for row, node in enumerate(graph.nodes)}
+    assert graph.spread(words, query, enough)[:enough] == graph.spread(words, query)[:enough]
