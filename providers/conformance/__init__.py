@@ -25,7 +25,7 @@ from providers.errors import ConfigError
 from providers.registry import provider_class
 from providers.types import Flow
 
-__all__ = ["PROPERTIES", "Check", "NotConforming", "check_providers", "print_checks", "require"]
+__all__ = ["PROPERTIES", "Check", "NotConforming", "check_providers", "print_checks", "properties_list", "require"]
 
 
 class Check(Flow):
@@ -55,6 +55,14 @@ def check_providers(providers: Sequence[str], properties: Iterable[str] = tuple(
     for name in providers:
         for property_name in properties:
             yield _check(name, property_name)
+
+
+def properties_list() -> str:
+    """A Markdown list of the properties, as `docs/providers.md` holds it."""
+    lines = []
+    for name, check in PROPERTIES.items():
+        lines.append(f"- `{name}`: {' '.join((check.__doc__ or '').split())}")
+    return "\n".join(lines) + "\n"
 
 
 def _check(provider: str, property_name: str) -> Check:

@@ -27,6 +27,7 @@ from providers.conformance.corpus import (
 )
 from providers.conformance.processes import FILLED, crash_runs, most_effects, run_job
 from providers.errors import ProviderError
+from providers.forgetting import Selection
 from providers.types import Outcome, Retrieval, StoreReceipt, Trajectory
 
 THREADS = 16
@@ -134,7 +135,7 @@ async def sixteen_threads(bench: Bench) -> str | None:
 
 
 async def four_processes(bench: Bench) -> str | None:
-    """Four processes store at once: every run is there once, as a single process would have stored it."""
+    """Four processes store at once: every run is there, and there once."""
     await asyncio.to_thread(run_job, "store_at_once", bench)
     runs = mixed_runs()
     with bench.bank() as bank:
@@ -209,7 +210,7 @@ async def crash_between_writes(bench: Bench) -> str | None:
 
 
 async def pure_preview(bench: Bench) -> str | None:
-    """A preview asks no model, writes nothing, shows at most 200 characters and no score, and is what leads."""
+    """A preview asks no model, writes nothing, and shows at most 200 characters and no score."""
     with bench.bank() as bank:
         provider, _ = await bench.filled(bank, mixed_runs())
         before, calls = rows(bank), bench.distiller.calls
@@ -331,6 +332,34 @@ async def bounded_growth(bench: Bench) -> str | None:
     return f"{count} records of {len(runs)} runs"
 
 
+async def forgetting(bench: Bench) -> str | None:
+    """A forgotten run leaves nothing in records, texts or bytes on the disk, not even by late effects."""
+    secret = made_run("zyzzogeton count", "Zyzzogeton per square league", "Quorlim")
+    question, word = secret.question, "zyzzogeton"
+    with bench.bank() as bank:
+        provider, _ = await bench.filled(bank, [*correct_runs(TOPICS[:6]), (secret, CORRECT)])
+        for _ in range(2):
+            retrieval = await provider.retrieve(query_of(question))
+            provider.apply(retrieval.effects, CORRECT)
+        kept = any(word in record.model_dump_json().lower() for record in bench.records(bank))
+        expect(kept, f"it keeps nothing of the run {question!r}, so that nothing can be forgotten")
+        late = (await provider.retrieve(query_of(question))).effects
+        bank.forget(Selection(task=secret.task_id))
+        provider.apply(late, CORRECT)
+        _expect_forgotten(word, provider.probe(query_of(question)).text, await provider.retrieve(query_of(question)))
+        left = [record for record in bench.records(bank) if word in record.model_dump_json().lower()]
+        expect(not left, f"a {left and left[0].kind} record still speaks of the forgotten run")
+    files = [path.name for path in bench.folder.iterdir() if word.encode() in path.read_bytes().lower()]
+    expect(not files, f"the forgotten text still stands in the bytes of {files[:1]}")
+    with bench.bank() as bank:
+        verification = bank.verify()
+        expect(verification.ok, f"after forgetting, the bank is damaged: {verification.findings[:1]}")
+        provider = bench.provider(bank)
+        _expect_forgotten(word, provider.probe(query_of(question)).text, await provider.retrieve(query_of(question)))
+        expect((await provider.store(secret, CORRECT)).status == "stored", "a forgotten run is not stored again")
+    return None
+
+
 PROPERTIES: Mapping[str, Callable[[Bench], Awaitable[str | None]]] = {
     check.__name__: check
     for check in (
@@ -348,6 +377,7 @@ PROPERTIES: Mapping[str, Callable[[Bench], Awaitable[str | None]]] = {
         three_valued_gate,
         failed_model_call,
         effects_once,
+        forgetting,
         bounded_growth,
     )
 }
@@ -388,6 +418,11 @@ def _expect_kept(bench: Bench, bank: MemoryBank, receipts: list[StoreReceipt], r
     there = {record.id for record in bench.records(bank)}
     lost = {record_id for receipt in stored for record_id in receipt.record_ids} - there
     expect(not lost, f"{len(lost)} records of stored runs are gone: {sorted(lost)[:1]}")
+
+
+def _expect_forgotten(word: str, preview: str, retrieval: Retrieval) -> None:
+    shown = f"{preview} {retrieval.text} {[skill.model_dump_json() for skill in retrieval.skills]}"
+    expect(word not in shown.lower(), f"it still shows the forgotten run: {shown[:200]!r}")
 
 
 def _expect_bounded(preview: str, retrieval: Retrieval) -> None:

@@ -187,6 +187,10 @@ class _Counting(Voyager):
         return record.model_copy(update={"payload": record.payload | {"uses": record.payload.get("uses", 0) + 1}})
 
 
+class TripsOverForgotten(_Counting):
+    """Takes for granted that what was retrieved is still there."""
+
+
 class LosesCounts(_Counting):
     """Counts in its own memory and writes what it has: two instances overwrite each other."""
 
@@ -204,6 +208,17 @@ class CountsUnknown(_Counting):
 
     def apply(self, effects: tuple[Effect, ...], outcome: Outcome) -> None:
         super().apply(effects, outcome.model_copy(update={"correct": outcome.correct is True}))
+
+
+class CopiesWithoutOrigin(Voyager):
+    """Keeps a second copy of every digest that does not say which run it comes from."""
+
+    def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
+        copies = [
+            draft.model_copy(update={"id": f"{draft.id}-copy", "kind": "copy", "origins": ()}) for draft in drafts
+        ]
+        self.space.add(copies)
+        return super().keep(drafts, vectors)
 
 
 class GrowsWithUse(_Counting):

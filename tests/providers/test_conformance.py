@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from providers.conformance import PROPERTIES, Check, NotConforming, check_providers, require
-from providers.errors import ConfigError, MemrouteError
+from providers.errors import BankError, ConfigError, MemrouteError
 from providers.registry import provider_paths
 
 ROOT = Path(__file__).parents[2]
@@ -59,13 +59,15 @@ def test_every_provider_survives_a_crash_at_every_write(name: str, tmp_path: Pat
         ("LosesCounts", "effects_once", "otherwise than one by one"),
         ("CountsUnknown", "effects_once", "unknown outcome"),
         ("GrowsWithUse", "bounded_growth", "added"),
+        ("CopiesWithoutOrigin", "forgetting", "copy record still speaks"),
+        ("TripsOverForgotten", "forgetting", "no record"),
     ],
 )
 def test_the_kit_catches(
     fault: str, property_name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(FAULTS.parent)
-    with pytest.raises(NotConforming, match=reason):
+    with pytest.raises((NotConforming, BankError), match=reason):
         require(f"faulty_memories:{fault}", property_name, tmp_path)
 
 

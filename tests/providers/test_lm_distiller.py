@@ -39,7 +39,7 @@ from providers.base import (
 from providers.distill.lm import LMDistiller, first_words, signature_of
 from providers.distill.quoting import MOST_STEPS, quoted, run_lines
 from providers.errors import ConfigError
-from providers.registry import load_provider
+from providers.registry import BUILT_IN, load_provider
 from providers.types import Outcome, Parameter, Step, Trajectory
 from synth.config import EndpointConfig, ModelsConfig
 from synth.models import Models
@@ -211,6 +211,9 @@ NOTHING: dict[str, tuple[Any, Any]] = {
 }
 """The same where there is nothing to learn, or nothing that fits."""
 
+ASKING = sorted(BUILT_IN.keys() - {"synapse"})
+"""The providers that ask a model in order to store; Synapse keeps whole runs."""
+
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
@@ -284,7 +287,7 @@ async def test_json_in_prose_is_read_and_a_repaired_answer_counts(endpoint: Endp
 
 
 @pytest.mark.parametrize("reply", ["", None, "Sorry, I can not do that.", '{"narrative": {"summary": "half'])
-@pytest.mark.parametrize("name", ["voyager", "expel", "awm", "insight_graph", "skillweaver"])
+@pytest.mark.parametrize("name", ASKING)
 async def test_a_failed_call_is_a_failed_receipt_and_the_run_may_be_offered_again(
     endpoint: Endpoint, name: str, reply: str | None, tmp_path: Path
 ) -> None:
@@ -298,7 +301,7 @@ async def test_a_failed_call_is_a_failed_receipt_and_the_run_may_be_offered_agai
         assert (await provider.store(RUN, CORRECT)).status == "stored"
 
 
-@pytest.mark.parametrize("name", ["voyager", "expel", "awm", "insight_graph", "skillweaver"])
+@pytest.mark.parametrize("name", ASKING)
 async def test_a_model_that_finds_nothing_is_a_skipped_receipt(endpoint: Endpoint, name: str, tmp_path: Path) -> None:
     endpoint.answer = answers_with(NOTHING)
     with open_bank(tmp_path) as bank:

@@ -67,7 +67,9 @@ class Notebook:
             return
         with self.space.transaction():
             for effect in effects:
-                note = self.space.existing(effect.record_id)
+                note = self.space.get(effect.record_id)
+                if note is None:  # forgotten since it was read
+                    continue
                 payload = note.payload | {"reads": note.payload["reads"] + int(outcome.correct)}
                 self.space.update(note.model_copy(update={"payload": payload}))
 
