@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from providers.bank import MemoryBank
 from providers.base import MemoryProvider
@@ -26,7 +27,7 @@ from providers.conformance.corpus import (
     question_of,
 )
 from providers.conformance.processes import FILLED, crash_runs, most_effects, run_job
-from providers.errors import ProviderError
+from providers.errors import ModelError, ProviderError
 from providers.forgetting import Selection
 from providers.types import Outcome, Retrieval, StoreReceipt, Trajectory
 
@@ -272,7 +273,7 @@ async def three_valued_gate(bench: Bench) -> str | None:
 
 
 async def failed_model_call(bench: Bench) -> str | None:
-    """An unreachable model gives a `failed` receipt, never `skipped` or `stored`, and the run may be offered again."""
+    """An unreachable model is a `failed` receipt, never `skipped`, and in a retrieval an error, never nothing found."""
     run = made_run(*TOPICS[0])
     with bench.bank() as bank:
         provider = bench.provider(bank)
@@ -287,6 +288,11 @@ async def failed_model_call(bench: Bench) -> str | None:
         expect((await provider.store(run, CORRECT)).status == "stored", "after the model is back the run is not stored")
         empty = await provider.store(empty_run(), CORRECT)
         expect(empty.status != "failed", "a run with nothing to learn counts as failed")
+        await bench.filled(bank, correct_runs())
+        bench.distiller.broken = True
+        with suppress(ModelError):
+            retrieval = await provider.retrieve(query_of(run.question))
+            expect(not retrieval.empty, "with an unreachable model its retrieval looks as if nothing were found")
     return None
 
 

@@ -173,6 +173,17 @@ class HidesFailures(Voyager):
             return None
 
 
+class HidesOutages(Voyager):
+    """An outage while it retrieves looks like nothing found."""
+
+    async def retrieve(self, query: Query) -> Retrieval:
+        try:
+            await self.distiller.search_text(query.text)
+        except ModelError:
+            return Retrieval(provider=self.card.name)
+        return await super().retrieve(query)
+
+
 class _Counting(Voyager):
     def find(self, query: Query) -> Retrieval:
         found = super().find(query)

@@ -56,6 +56,7 @@ def test_every_provider_survives_a_crash_at_every_write(name: str, tmp_path: Pat
         ("CountsWhenRetrieving", "pure_retrieval", "wrote"),
         ("TakesUnscoredForCorrect", "three_valued_gate", "correct=None passed"),
         ("HidesFailures", "failed_model_call", "'skipped'"),
+        ("HidesOutages", "failed_model_call", "as if nothing were found"),
         ("LosesCounts", "effects_once", "otherwise than one by one"),
         ("CountsUnknown", "effects_once", "unknown outcome"),
         ("GrowsWithUse", "bounded_growth", "added"),
