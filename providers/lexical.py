@@ -105,6 +105,7 @@ class LexicalIndex:
         self._order_slots = np.zeros(0, dtype=np.int64)
         self._recent: dict[int, list[tuple[int, int]]] = {}
         self._weights: tuple[np.ndarray, np.ndarray] | None = None
+        self._last: tuple[str, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -130,7 +131,7 @@ class LexicalIndex:
             self._entry_term.append(term)
             self._entry_count.append(count)
         self._first.append(len(self._entry_term))
-        self._weights = None
+        self._weights = self._last = None
 
     def remove(self, name: str) -> None:
         """Forget `name`; nothing happens where it is unknown."""
@@ -141,7 +142,7 @@ class LexicalIndex:
             self._frequency[self._entry_term[entry]] -= 1
             self._entry_count[entry] = 0.0
         self._total_length -= int(self._length[slot])
-        self._weights = None
+        self._weights = self._last = None
 
     def bm25(self, text: str) -> dict[str, float]:
         """BM25 over its upper bound for this query, so in [0, 1) whatever else is stored; zeros are left out.
@@ -197,7 +198,12 @@ class LexicalIndex:
         return index
 
     def _bm25(self, text: str) -> np.ndarray:
-        """Scores by slot."""
+        """Scores by slot; those of the last text are kept, since a search often asks for them twice."""
+        if self._last is None or self._last[0] != text:
+            self._last = (text, self._computed_bm25(text))
+        return self._last[1]
+
+    def _computed_bm25(self, text: str) -> np.ndarray:
         count = len(self._slots)
         scores = np.zeros(len(self._names))
         if not count:
