@@ -127,3 +127,13 @@ def test_shell_scripts_are_sound_and_executable(name: str) -> None:
     assert os.access(script, os.X_OK)
     assert subprocess.run(["bash", "-n", str(script)]).returncode == 0
     assert "set -euo pipefail" in script.read_text(encoding="utf-8")
+
+
+def test_bench_explore_measures_the_episodes_that_it_ran() -> None:
+    command = [sys.executable, str(SCRIPTS / "bench_explore"), "--only", "cost", "--episodes", "50"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["episodes"] == 50
+    assert figures["framework_cpu_ms_per_episode"] > 0
+    assert {"rss_growth_mb", "encoder_cpu_ms_per_episode"} <= figures.keys()
