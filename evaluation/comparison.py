@@ -61,6 +61,7 @@ class Material:
     chars_per_token: float | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     in_mode_changes: float | None = None
+    agent: str = ""
     recommended_on_dev: str | None = None
     """What the dev evaluation recommended; used on every other split."""
 
@@ -222,6 +223,7 @@ def compare(material: Material) -> Evaluation:
     shuffled = _shuffled(judge)
     return Evaluation(
         run=material.run,
+        agent=material.agent,
         suite=material.table.suite,
         split=split,
         seed=material.seed,

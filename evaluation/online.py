@@ -26,6 +26,7 @@ from router.policies.fuse import Fuser, ModelFuser, RuleFuser
 from router.policies.registry import ONLINE_ONLY, PolicyMaterial, build_policies
 from router.session import Ending, MemorySession, apply_ending
 from synth.episode import agent_seed, encode_queries, public_outcome
+from synth.explore import arms_name
 from synth.runs import Run
 from synth.workbench import Workbench
 
@@ -91,7 +92,7 @@ async def _stream(
     run = bench.run
     settings = run.config.evaluate.online
     key = content_hash(common, policy.name, seed, settings.batch, run.config.agent.max_steps)
-    path = run.evaluation / "online" / f"{split}-{policy.name}-{seed}.json"
+    path = run.evaluation / "online" / f"{arms_name(run.config, split)}-{policy.name}-{seed}.json"
     if path.exists() and (kept := Stream.load(path)).key == key:
         return kept
     order = list(tasks)

@@ -28,7 +28,7 @@ from router.decisions import NONE, BeginDecision, Policy, ScoringPolicy
 from router.policies.average import averaged
 from router.policies.registry import ABLATIONS, AVERAGE, ONLINE_ONLY, PolicyMaterial, RouterName, build_policies
 from router.table import RoutingTable
-from synth.explore import run_alone, run_arms, run_arms_shuffled
+from synth.explore import arms_name, run_alone, run_arms, run_arms_shuffled
 from synth.tables import changed_by_in_mode
 
 if TYPE_CHECKING:
@@ -66,6 +66,17 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
     reported as missing with the mend. Safe to kill: decisions that were taken on the same material are not asked again.
     """
     config = run.config
+    if config.evaluate.agent is None or config.evaluate.agent == config.agent:
+        return await _evaluate(run, split)
+    run.config = config.model_copy(update={"agent": config.evaluate.agent})
+    try:
+        return await _evaluate(run, split)
+    finally:
+        run.config = config
+
+
+async def _evaluate(run: Run, split: str) -> Evaluation:
+    config = run.config
     explore = _explore_table(run)
     table = await run_arms(run, split)
     shuffled = await run_arms_shuffled(run, split) if config.evaluate.shuffle else None
@@ -77,6 +88,7 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
     evaluation = compare(
         Material(
             run=config.name,
+            agent=config.agent.name,
             seed=config.seed,
             table=table,
             explore=explore,
@@ -103,7 +115,7 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
             resamples=config.evaluate.bootstrap,
             chars_per_token=rate,
         )
-    evaluation.save(run.evaluation / f"{split}.json")
+    evaluation.save(run.evaluation / f"{arms_name(config, split)}.json")
     return evaluation
 
 
@@ -137,7 +149,7 @@ class _Asking:
         self._cards = _cards(run)
         self._contexts = contexts_of(table, self._cards)
         self._task_ids = tuple(row.task_id for row in table.rows)
-        self._path = run.evaluation / f"{table.split}_decisions.json"
+        self._path = run.evaluation / f"{arms_name(run.config, table.split)}_decisions.json"
         self._common = content_hash(
             [context.model_dump(mode="json", exclude={"embedding"}) for context in self._contexts],
             explore.model_dump_json(exclude={"rows": {"__all__": {"cells": {"__all__": {"judge"}}}}}),
@@ -160,6 +172,12 @@ class _Asking:
             except (EngineError, ModelError, _Missing) as error:
                 missing[name] = str(error)
                 print(f"evaluate: {name} is missing: {error}", file=sys.stderr)
+                continue
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001  (one policy's fault is its own gap, and is named)
+                missing[name] = f"it failed with {type(error).__name__}: {error}"
+                print(f"evaluate: {name} is missing: {missing[name]}", file=sys.stderr)
                 continue
             made[name] = decisions
             kept = {other: old for other, old in self._kept.items() if other not in made}

@@ -208,6 +208,8 @@ class Evaluation(Flow):
 
     schema_version: int = SCHEMA_VERSION
     run: str
+    agent: str = ""
+    """The task agent that ran the arms; another than exploration's where `evaluate.agent` says so."""
     suite: str
     split: str
     seed: int

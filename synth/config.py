@@ -296,6 +296,8 @@ class EvaluateConfig(Section):
     alone: bool = True
     """Also run the agent without long-term memory: with working memory, and bare as often as there are arms (luck)."""
     online: OnlineConfig = OnlineConfig()
+    agent: AgentConfig | None = None
+    """Another task agent for the evaluation alone: whether a router carries over to one it was not trained with."""
 
 
 class RunConfig(Section):

@@ -20,6 +20,7 @@ from router.session import summarise
 from router.table import RoutingTable
 from synth.arms import Tally, Unit, arms_of, episode_of, tally, units_of
 from synth.budget import Chooser, Option, Result, options_of, results_of, rounds_of
+from synth.config import RunConfig
 from synth.episode import Prepared, keep, prepare, public_outcome
 from synth.facts import EndingFact, Episode, EpisodeKey, Probe
 from synth.runner import ArmRunner, Progress
@@ -238,6 +239,12 @@ WORKING: tuple[InMode, ...] = ("query",)
 """Working memory alone (In-only, MemAgent 5.3)."""
 
 
+def arms_name(config: RunConfig, split: str) -> str:
+    """A split's name where its arms are kept: with another agent than exploration's it has that agent's mark."""
+    agent = config.evaluate.agent
+    return split if agent is None else f"{split}-agent-{content_hash(agent.model_dump(mode='json'))[:8]}"
+
+
 async def run_arms(run: Run, split: str) -> RoutingTable:
     """The routing table of a split over the final bank: every provider and none, nothing stored or applied."""
     return await _arms(run, split, shuffled=False)
@@ -251,7 +258,8 @@ async def run_arms_shuffled(run: Run, split: str) -> RoutingTable:
 
 async def _arms(run: Run, split: str, *, shuffled: bool) -> RoutingTable:
     facts, config = run.facts, run.config
-    name = f"{split}_shuffled" if shuffled else split
+    where = arms_name(config, split)
+    name = f"{where}_shuffled" if shuffled else where
     repeats = config.evaluate.repeats
     settings = content_hash(getattr(config.suite, split), repeats, config.evaluate.in_mode, ALONE)
     if facts.mark(f"arms/{name}") == settings and run.table(name).exists():
@@ -288,13 +296,14 @@ async def run_alone(run: Run, split: str) -> RoutingTable:
     """
     await run_arms(run, split)
     facts, config = run.facts, run.config
-    name, stage = f"{split}_alone", f"arms/{split}"
+    where = arms_name(config, split)
+    name, stage = f"{where}_alone", f"arms/{where}"
     draws, repeats = max(1 + len(config.providers), config.evaluate.repeats), config.evaluate.repeats
     settings = content_hash(getattr(config.suite, split), draws, repeats)
     if facts.mark(f"arms/{name}") == settings and run.table(name).exists():
         return RoutingTable.load(run.table(name))
     async with Workbench(run) as bench:
-        prepared = await prepare(bench, stage, bench.tasks(Split(split)))
+        prepared = await prepare(bench, f"arms/{split}", bench.tasks(Split(split)))
         runner = ArmRunner(bench, stage, config.agent.max_steps, keep_trajectories=False)
         units = units_of(prepared, [NONE], WORKING, repeats) + units_of(prepared, [NONE], ALONE, draws)
         await runner.run(units, f"{split} arms without long-term memory")

@@ -10,7 +10,7 @@ from providers.embedder import load_encoder
 from providers.errors import ConfigError, SuiteError
 from providers.registry import provider_cards
 from providers.types import Flow, Split
-from router.policies.registry import AVERAGE, POLICY_NAMES
+from router.policies.registry import AVERAGE, ONLINE_ONLY, POLICY_NAMES
 from synth.config import RunConfig
 from synth.facts import Spent, read_spent
 from synth.models import Models
@@ -250,9 +250,13 @@ def _evaluate(config: RunConfig, split: str) -> StagePlan:
     shuffled = len(config.providers) * config.evaluate.repeats if config.evaluate.shuffle else 0
     draws = max(1 + len(config.providers), config.evaluate.repeats)
     alone = draws if config.evaluate.alone else 0  # draws - repeats bare ones are new, repeats with working memory
-    episodes = tasks * (arms + shuffled + alone)
-    reading = 3 * tasks * len(config.providers) / CANDIDATES_PER_SECOND / 60
+    online = _online_streams(config)
+    streamed = min(tasks, config.evaluate.online.tasks) * config.evaluate.online.seeds * online
+    episodes = tasks * (arms + shuffled + alone) + streamed
+    read = 3 * tasks * len(config.providers) + _online_candidates(config, tasks)
+    reading = read / CANDIDATES_PER_SECOND / 60
     more = [f"{shuffled} shuffled ones"] * bool(shuffled) + [f"{alone} without long-term memory"] * bool(alone)
+    more += [f"{online} policies in fresh runs of their own"] * bool(online)
     return StagePlan(
         stage="evaluate",
         does=f"{tasks} {split} tasks under {', '.join([f'{arms} arms', *more])}; then every policy is replayed on them",
@@ -261,6 +265,27 @@ def _evaluate(config: RunConfig, split: str) -> StagePlan:
         episodes=episodes,
         minutes=reading,
     )
+
+
+def _online_streams(config: RunConfig) -> int:
+    """Policies that run afresh: those that replay cannot say, and none, working memory and the best single beside."""
+    own = _online_names(config)
+    return len(own) + 3 if own else 0
+
+
+def _online_names(config: RunConfig) -> list[str]:
+    chosen = ONLINE_ONLY if config.evaluate.policies == "all" else config.evaluate.policies
+    return [name for name in ONLINE_ONLY if name in chosen]
+
+
+def _online_candidates(config: RunConfig, tasks: int) -> int:
+    """Candidates that the language model reads in fresh runs: all at Begin and End, one where it takes In, which it is
+    asked before about two steps of three."""
+    all_of_them, within = len(config.providers), 2 * config.agent.max_steps // 3
+    each = {"router": 2 * all_of_them + within, "in_always": 2 * all_of_them, "in_never": 2 * all_of_them}
+    each |= dict.fromkeys(("store_all", "store_none"), all_of_them + within)
+    streamed = min(tasks, config.evaluate.online.tasks) * config.evaluate.online.seeds
+    return streamed * sum(each.get(name, 0) for name in _online_names(config))
 
 
 def _report(config: RunConfig, split: str) -> StagePlan:

@@ -158,6 +158,25 @@ async def test_evaluate_adds_online_rows_beside_replay(run: Run) -> None:
     assert Evaluation.load(run.evaluation / "dev.json") == found
 
 
+async def test_routers_are_evaluated_with_an_agent_they_were_not_trained_with(run: Run) -> None:
+    """The other agent fails on one word: its evaluation stands beside the first one, and the run's agent stays."""
+    policies = ("none", "notes", "lessons")
+    plain = run.config.evaluate.model_copy(update={"policies": policies, "shuffle": False, "alone": False})
+    lenient = run.config.explore.model_copy(update={"fail_on_error": False})
+    run.config = run.config.model_copy(update={"evaluate": plain, "explore": lenient})
+    own = await evaluate(run)
+    kept = run.config.agent
+    other = kept.model_copy(update={"options": {"fail": "height"}})
+    run.config = run.config.model_copy(update={"evaluate": plain.model_copy(update={"agent": other})})
+    found = await evaluate(run)
+    assert run.config.agent == kept
+    assert found.policies["notes"].unscored == 2
+    assert own.policies["notes"].unscored == 0
+    assert Evaluation.load(run.evaluation / "dev.json") == own
+    [beside] = run.evaluation.glob("dev-agent-*[!s].json")
+    assert Evaluation.load(beside) == found
+
+
 def test_nothing_runs_online_unless_a_policy_needs_it() -> None:
     assert online_names(["none", "heads", "awm"], "awm") == []
     assert online_names(["fuse", "router"], "awm") == ["none", "in_only", "awm", "router", "fuse"]

@@ -101,6 +101,19 @@ async def test_a_failing_engine_does_not_take_the_others_down(run: Run, monkeypa
     assert "overlap" in found.policies
 
 
+async def test_a_policy_that_raises_is_a_gap_with_its_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(BeginOnly):
+        name = "overlap"
+
+        async def begin(self, context: BeginContext) -> BeginDecision:
+            raise ZeroDivisionError("no words")
+
+    monkeypatch.setitem(registry._BUILDERS, "overlap", lambda material: Broken())
+    found = await evaluate(asking(run, "overlap", "knn"))
+    assert found.missing == {"overlap": "it failed with ZeroDivisionError: no words"}
+    assert "knn" in found.policies
+
+
 async def test_without_exploration_the_command_is_named(run: Run) -> None:
     run.table("explore").unlink()
     with pytest.raises(ConfigError, match="memroute explore"):
