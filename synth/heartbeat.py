@@ -10,8 +10,9 @@ from types import CodeType, FrameType, TracebackType
 from typing import Self
 
 BEAT_SECONDS = 0.05
-LATE_SECONDS = 0.25
-"""A loop this late has more work than it can do: starting another episode would only slow down those that run."""
+LATE_SHARE = 1 / 60
+"""A loop that is late by this share of an episode's limit has more work than it can do: starting another episode would
+only slow down those that run."""
 
 
 class StuckError(TimeoutError):
@@ -31,6 +32,8 @@ class Heartbeat:
         """`agents` is the code of the function that calls agents: nothing outside of it is ever interrupted."""
         self._limit = limit
         self._agents = agents
+        self.running = 0
+        """Episodes that run now; whoever starts one counts it here."""
         self._late = 0.0
         self._beats: asyncio.Task[None] | None = None
         self._armed = False
@@ -54,9 +57,9 @@ class Heartbeat:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
     async def ready(self) -> None:
-        """Let others run, and return as soon as the loop keeps up."""
+        """Let others run, and return as soon as the loop keeps up, or nothing runs that could delay it."""
         await asyncio.sleep(0)
-        while self._late > LATE_SECONDS:
+        while self.running and self._late > self._limit * LATE_SHARE:
             await asyncio.sleep(BEAT_SECONDS)
 
     async def _beat(self) -> None:

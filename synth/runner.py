@@ -152,7 +152,11 @@ class ArmRunner:
             earlier = known.get(key)
             if earlier is None or earlier.status != "done":
                 await heart.ready()
-                earlier = await self._episode(unit, mode, key, earlier.attempt + 1 if earlier is not None else 0)
+                heart.running += 1
+                try:
+                    earlier = await self._episode(unit, mode, key, earlier.attempt + 1 if earlier is not None else 0)
+                finally:
+                    heart.running -= 1
             episodes.append(earlier)
         return episodes
 
