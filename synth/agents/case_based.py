@@ -301,7 +301,8 @@ class _Attempt:
         self._adopt(target)
         pages = [page for page in self._pages() if not self.matcher.distrusts(page.site, self.sites)]
         about = any(same_name(page.subject, target.subject) for page in pages)
-        if self.advice.direct_titles and not target.direct and (section := self._section(listing=listing)):
+        titled = self.advice.opens_by_title(self.question.words)
+        if titled and not target.direct and (section := self._section(listing=listing)):
             target.direct = True
             title = f"{target.subject}: {section}"
             if not any(page.title == title for page in pages):

@@ -70,6 +70,11 @@ _OPENERS = frozenset(
 )
 
 
+KINSHIP = 2
+"""Content words that a memory's text must share with a question (all of them, of a shorter one) before its short cuts
+are tried."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """What has to be done with the values found."""
@@ -235,8 +240,13 @@ class Advice:
 
     mentions: list[Mention] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
-    direct_titles: bool = False
-    """True where the text shows a page opened by a title made of a name and a section."""
+    titled: list[frozenset[str]] = field(default_factory=list)
+    """The words of each block that shows a page opened by a title made of a name and a section."""
+
+    def opens_by_title(self, words: frozenset[str]) -> bool:
+        """Whether a text that has something to do with `words` shows pages opened by name and section at once."""
+        least = min(KINSHIP, len(words))
+        return any(len(block & words) >= least for block in self.titled)
 
 
 _CLAUSE = re.compile(r"(?:\n|;\s+|(?<=[a-z\"\)}])\.\s+|\bthen\b)")
@@ -254,6 +264,7 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
     steps: list[PlanStep] = []
     cue_lines: list[str] = []
     failed = bool(_FAILED.search(block))
+    titled = False
     for line_rank, line in enumerate(block.splitlines()):
         cue = word_keys(_QUOTED.sub(" ", line))
         found = False
@@ -263,8 +274,7 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
             if step is not None:
                 steps.append(step)
                 found = True
-                if step.kind in ("open", "each") and re.search(r"\w\}?: \w", step.argument):
-                    advice.direct_titles = True
+                titled |= step.kind in ("open", "each") and bool(re.search(r"\w\}?: \w", step.argument))
             sign = -1.0 if refused else -0.4 if failed else 1.0
             for name in _QUOTED.findall(clause):
                 if step is not None and step.kind == "search":
@@ -274,6 +284,8 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
                 )
         if not found:
             cue_lines.append(line)
+    if titled:
+        advice.titled.append(word_keys(block))
     ordered = [step for step in steps if step.kind != "answer"]
     endings = [step.argument for step in steps if step.kind == "answer"]
     if endings and ordered and not failed:

@@ -166,6 +166,15 @@ async def test_an_unrelated_text_changes_nothing_that_is_answered() -> None:
     assert (await solve("What is the median age of Bree?", Session(noise))).answer == "33.0 years"
 
 
+async def test_a_short_cut_is_tried_where_the_text_has_to_do_with_the_question() -> None:
+    question = "What is the capital of Bree?"
+    kin = 'Asked about the capital: open "{name}: Energy" and read "Capital".'
+    other = 'Asked about exports: open "{name}: Energy" and read "Output".'
+    near, far = await solve(question, Session(kin)), await solve(question, Session(other))
+    assert near.steps[0].arguments == {"page": "Bree: Energy"}
+    assert far.steps[0].tool == "search"
+
+
 async def test_a_fitting_skill_is_called_once_with_bound_arguments() -> None:
     skill = SkillSpec(name="median_age", parameters=(Parameter(name="subject"),), code_id="c")
     session = Session(skills=(skill,), value="33.0 years")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from synth.agents.reading import Operation, Question, read_advice, read_names, read_operation
+from synth.agents.reading import Operation, Question, read_advice, read_names, read_operation, word_keys
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,8 @@ def test_a_procedure_and_its_ending_are_read_in_order() -> None:
     assert plan.steps[2].argument == "{name}: People and Society"
     assert plan.steps[2].label == "Birth rate"
     assert plan.ending == "the name of the {superlative}"
-    assert advice.direct_titles
+    assert advice.opens_by_title(word_keys("the neighbour with the lowest birth rate"))
+    assert not advice.opens_by_title(word_keys("whose capital is Fenn"))
 
 
 def test_a_warning_makes_its_name_one_to_avoid_and_no_step() -> None:
