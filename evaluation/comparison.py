@@ -100,14 +100,18 @@ class _Judge:
         self.choices[ORACLE] = self.oracle
         if self.crossfit:
             self.choices[ORACLE_CROSSFIT] = self.crossfit
+        values = [choice.values for choice in self.choices.values()]
+        self._own = dict(zip(self.choices, self.bootstrap.estimates(values), strict=True))
+        deltas = self.bootstrap.estimates([own - self.best for own in values])
+        self._delta = dict(zip(self.choices, deltas, strict=True))
 
     def _choice(self, name: str, made: Decisions) -> Choice:
         columns = tuple(self.outcomes.columns(picks, name) for picks in made.arms)
         values = metrics.average([taken(self.outcomes.correct, picks) for picks in columns])
         return Choice(columns, values, made.fallbacks)
 
-    def p_value(self, values: Values, baseline: Values) -> float | None:
-        return self._flips.p(values, baseline)
+    def p_values(self, differences: Sequence[Values]) -> list[float | None]:
+        return self._flips.p_values(differences)
 
     def shares(self, choice: Choice, chosen: np.ndarray | None = None) -> dict[str, float]:
         """Share of tasks (all, or those in the mask) that went to each arm."""
@@ -117,8 +121,7 @@ class _Judge:
 
     def result(self, name: str) -> PolicyResult:
         choice, outcomes = self.choices[name], self.outcomes
-        estimate = self.bootstrap.estimate(choice.values)
-        delta = self.bootstrap.difference(choice.values, self.best)
+        estimate, delta = self._own[name], self._delta[name]
         accuracy, ci_low, ci_high = _spread(estimate)
         difference, delta_low, delta_high = _spread(delta)
         injected = mean_or_none(metrics.average([taken(outcomes.injected, c) for c in choice.columns]))
@@ -325,11 +328,9 @@ def _oracle_of_k(judge: _Judge) -> tuple[PoolOracle, ...]:
 
 def _with_holm(judge: _Judge, policies: dict[str, PolicyResult]) -> dict[str, PolicyResult]:
     """Adjust the p of every policy that chooses, against the best single provider, for their number."""
-    p_values = {}
-    for name, result in policies.items():
-        p = judge.p_value(judge.choices[name].values, judge.best) if result.kind in ("simple", "router") else None
-        if p is not None:
-            p_values[name] = p
+    choosing = [name for name, result in policies.items() if result.kind in ("simple", "router")]
+    found = judge.p_values([judge.choices[name].values - judge.best for name in choosing])
+    p_values = {name: p for name, p in zip(choosing, found, strict=True) if p is not None}
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return {name: result.model_copy(update={"p_holm": adjusted.get(name)}) for name, result in policies.items()}
 
@@ -337,22 +338,22 @@ def _with_holm(judge: _Judge, policies: dict[str, PolicyResult]) -> dict[str, Po
 def _family_cells(judge: _Judge) -> dict[str, dict[str, FamilyCell]]:
     outcomes, families = judge.outcomes, np.array(judge.outcomes.families)
     cells: dict[str, dict[str, FamilyCell]] = {}
-    p_values: dict[tuple[str, str], float] = {}
+    gains: dict[tuple[str, str], Values] = {}
     for arm in outcomes.arms:
         cells[arm] = {}
         for family in metrics.family_names(outcomes):
             inside = families == family
             values, none = outcomes.arm(arm)[inside], judge.none[inside]
-            own = np.where(inside, outcomes.arm(arm), np.nan)
-            p = judge.p_value(own, judge.none) if arm != NONE else None
-            if p is not None:
-                p_values[arm, family] = p
+            if arm != NONE:
+                gains[arm, family] = np.where(inside, outcomes.arm(arm) - judge.none, np.nan)
             cells[arm][family] = FamilyCell(
                 accuracy=mean_or_none(values),
                 n=int((~np.isnan(values)).sum()),
                 gain=mean_or_none(values - none),
                 q=None,
             )
+    found = zip(gains, judge.p_values(list(gains.values())), strict=True)
+    p_values = {place: p for place, p in found if p is not None}
     for (arm, family), q in zip(p_values, benjamini_hochberg(list(p_values.values())), strict=True):
         cells[arm][family] = cells[arm][family].model_copy(update={"q": q})
     return cells
@@ -420,22 +421,22 @@ def _comparisons(judge: _Judge, policies: Mapping[str, PolicyResult]) -> tuple[C
     ]
     if judge.best_single is not None and judge.best_single in policies:
         against.insert(0, judge.best_single)
-    found = []
-    for router in ROUTERS:
-        for other in against if router in policies else []:
-            estimate = judge.bootstrap.difference(judge.choices[router].values, judge.choices[other].values)
-            if estimate is not None:
-                found.append(
-                    Comparison(
-                        policy=router,
-                        against=other,
-                        delta=estimate.mean,
-                        ci_low=estimate.low,
-                        ci_high=estimate.high,
-                        n=estimate.n,
-                        p=judge.p_value(judge.choices[router].values, judge.choices[other].values),
-                    )
-                )
+    pairs = [(router, other) for router in ROUTERS if router in policies for other in against]
+    differences = [judge.choices[router].values - judge.choices[other].values for router, other in pairs]
+    tested = zip(pairs, judge.bootstrap.estimates(differences), judge.p_values(differences), strict=True)
+    found = [
+        Comparison(
+            policy=router,
+            against=other,
+            delta=estimate.mean,
+            ci_low=estimate.low,
+            ci_high=estimate.high,
+            n=estimate.n,
+            p=p,
+        )
+        for (router, other), estimate, p in tested
+        if estimate is not None
+    ]
     return adjusted(found)
 
 

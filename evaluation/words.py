@@ -131,6 +131,21 @@ def findings(evaluation: Evaluation, *, rivals: bool = True) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
+def transfer(other: Evaluation, own: Evaluation) -> str:
+    """What the router that was recommended with the run's own agent keeps of its margin with another one."""
+    name = own.recommended
+    result = other.policies.get(name) if name else None
+    best = other.best_single
+    if name is None or result is None or best is None or result.delta_vs_best_single is None:
+        return ""
+    spread = interval(result.delta_ci_low, result.delta_ci_high, signed=True)
+    before = own.policies[name].delta_vs_best_single
+    return (
+        f"{POLICIES[name].name}: {points(result.delta_vs_best_single)} points against {name_of(best, other.titles)}"
+        f" (95% interval {spread}); with the run's own agent {points(before)}."
+    )
+
+
 def _levels(evaluation: Evaluation) -> str:
     none = evaluation.policies.get("none")
     parts = []

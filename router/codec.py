@@ -34,7 +34,7 @@ EMPTY = "(empty)"
 _MARK = "\x1e"
 """Stands where a mark is read. Whitespace to `str.split`, so `shorten` removes it from whatever is shown."""
 _PROMPTS = Path(__file__).parent / "prompts"
-_OUTCOME_WORDS = {True: "correct", False: "wrong", None: "unknown"}
+OUTCOME_WORDS = {True: "correct", False: "wrong", None: "unknown"}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class JsonCodec:
         return _one_segment(
             "end_json",
             task=shorten(context.question, self.TASK),
-            outcome=_OUTCOME_WORDS[context.outcome.correct],
+            outcome=OUTCOME_WORDS[context.outcome.correct],
             summary=shorten(context.summary, self.SUMMARY),
             guide=_shuffled([end_line(card) for card in context.cards], "end guide", context.task_id),
             success_only=GATE_WORDS["success"],
@@ -193,7 +193,7 @@ class MarksCodec:
                 {"name": card.name, "text": f"{_fit(card.stores, self.STORES)} | {GATE_WORDS[card.gate]}"}
                 for card in accepting
             ],
-            outcome=_OUTCOME_WORDS[context.outcome.correct],
+            outcome=OUTCOME_WORDS[context.outcome.correct],
             summary=_fit(context.summary, self.SUMMARY),
         )
 

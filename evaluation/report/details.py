@@ -14,11 +14,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from providers.base import ProviderCard
 from providers.registry import provider_cards
-from providers.types import Retrieval
-from router.codec import codec
-from router.context import BeginContext
+from providers.types import Outcome, Retrieval
+from router.codec import Codec, Prompt, codec
+from router.context import BeginContext, EndContext
 from router.decisions import NONE
+from router.session import summarise
 from router.table import RoutingTable, TableRow
 from synth.arms import episode_of
 from synth.facts import Episode, Probe, RewardFact
@@ -37,14 +39,17 @@ MARK = "▯"
 Details = dict[str, Any]
 
 
-def packed(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]) -> str:
-    """Base64 of gzipped JSON: `tasks` by id (prompt, decisions, texts, runs) and `explored` by id (rewards by arm)."""
-    found = {"tasks": _tasks(run, table, picks), "explored": _explored(run)}
+def packed(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]], router: str | None = None) -> str:
+    """Base64 of gzipped JSON: `tasks` by id (prompts, decisions, texts, runs) and `explored` by id (rewards by arm).
+
+    Prompts at In and End are those of the arm that `router` picked.
+    """
+    found = {"tasks": _tasks(run, table, picks, router), "explored": _explored(run)}
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode("ascii")
 
 
-def _tasks(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]) -> Details:
+def _tasks(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]], router: str | None) -> Details:
     stage = f"arms/{table.split}"
     probes = run.facts.probes(stage, [row.task_id for row in table.rows])
     episodes = run.facts.episodes(stage, bodies=False)
@@ -54,6 +59,8 @@ def _tasks(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]
         context = BeginContext(task_id=row.task_id, question=row.question, previews=row.previews, cards=cards)
         probe = probes.get(row.task_id)
         runs = {}
+        prompts: dict[str, str] = {}
+        followed = picks.get(row.task_id, {}).get(router or "")
         if probe is not None:
             for arm in (NONE, *table.providers):
                 cell = next((cell.arm for cell in row.cells if cell.arm.provider == arm), None)
@@ -62,12 +69,38 @@ def _tasks(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]
                 whole = run.facts.episode(head.key) if head else None
                 if whole is not None:
                     runs[arm] = _run(whole)
+                    if arm == followed:
+                        prompts = _later_prompts(whole, chosen, cards)
         found[row.task_id] = {
-            "prompt": MARK.join(chosen.begin(context).segments) + (MARK if chosen.name == "marks" else ""),
+            "prompt": _readable(chosen, chosen.begin(context)),
+            "prompts": prompts,
             "decisions": picks.get(row.task_id, {}),
             "texts": _texts(probe),
             "runs": runs,
         }
+    return found
+
+
+def _readable(chosen: Codec, prompt: Prompt) -> str:
+    """A prompt as text, with a sign where a mark is read."""
+    return MARK.join(prompt.segments) + (MARK if chosen.name == "marks" else "")
+
+
+def _later_prompts(episode: Episode, chosen: Codec, cards: tuple[ProviderCard, ...]) -> dict[str, str]:
+    """By title: the prompt at the first step that had working memory to inject, and the prompt at End."""
+    found = {}
+    if episode.in_records:
+        first = episode.in_records[0].context
+        found[f"Decision prompt at In, before step {first.step}"] = _readable(chosen, chosen.in_(first))
+    if episode.trajectory is not None:
+        end = EndContext(
+            task_id=episode.key.task_id,
+            question=episode.trajectory.question,
+            summary=summarise(episode.trajectory),
+            outcome=Outcome(correct=episode.outcome.correct, source=episode.outcome.source),
+            cards=cards,
+        )
+        found["Decision prompt at End"] = _readable(chosen, chosen.end(end))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,9 @@ REWARD_PARTS = (
     ("in_no_op", "In, working memory held back", "Steps where there was something to inject:"),
     ("end", "End, by later reuse", "Stored trajectories:"),
 )
+
+AGAINST = 0.45
+"""A judge's dimension that agrees less than this with correctness is warned about; 0.5 is chance."""
 
 KINDS = (
     ("missed", "Router misses, another arm solves"),
@@ -95,6 +99,8 @@ def environment() -> jinja2.Environment:
         "minus": words.MINUS,
         "absent": words.ABSENT,
         "titles": words.GROUPS,
+        "fate_names": fate_names,
+        "transfer_words": words.transfer,
     }
     return environment
 
@@ -229,22 +235,61 @@ def _rewards(rewards: Mapping[str, Any], evaluation: Evaluation | None) -> dict[
         "bin_labels": ["0", "", "", "", "", ".5", "", "", "", ".9+"],
         "reuse_counts": reuse or [0] * 6,
         "dimensions": [
-            (title, _dimensions(rewards[key]["dimensions"]))
-            for key, title, _ in REWARD_PARTS
-            if rewards[key]["dimensions"]
+            (title, _dimensions(rewards[key])) for key, title, _ in REWARD_PARTS if rewards[key]["dimensions"]
         ],
+        "judge_warnings": _judge_warnings(rewards),
     }
 
 
-def _dimensions(dimensions: Mapping[str, Sequence[int]]) -> list[tuple[str, list[float], float]]:
-    """Per dimension the share of each score from 0 to 5, and the mean score."""
+@dataclass(frozen=True)
+class DimensionRow:
+    """One of the judge's dimensions in one phase."""
+
+    name: str
+    shares: list[float]
+    """Of the scores 0 to 5."""
+    mean: float
+    agreement: float | None
+    """With correctness: area under the ROC curve; None where all runs, or none, were correct."""
+
+
+def _dimensions(part: Mapping[str, Any]) -> list[DimensionRow]:
     rows = []
-    for name, counts in dimensions.items():
+    for name, counts in part["dimensions"].items():
         total = sum(counts)
         if total:
             mean = sum(score * count for score, count in enumerate(counts)) / total
-            rows.append((name.replace("_", " "), [count / total for count in counts], mean))
+            shares = [count / total for count in counts]
+            rows.append(DimensionRow(_spaced(name), shares, mean, part.get("agreement", {}).get(name)))
     return rows
+
+
+def _judge_warnings(rewards: Mapping[str, Any]) -> list[str]:
+    """What a reader of the rewards must know: scores that never change, run against correctness, or are missing."""
+    found: list[str] = []
+    for key, title, _ in REWARD_PARTS:
+        part = rewards[key]
+        found += [f"{title}: {_spaced(name)} never changes, so it tells nothing." for name in part.get("constant", ())]
+        found += [
+            f"{title}: {_spaced(name)} runs against correctness ({area:.2f}; chance is 0.50)."
+            for name, area in part.get("agreement", {}).items()
+            if area is not None and area < AGAINST
+        ]
+    unscored = rewards.get("judge", {}).get("unscored", {})
+    if unscored:
+        reasons = ", ".join(f"{kind} {count:,}" for kind, count in unscored.items())
+        found.append(f"Decisions without a verdict: {reasons}.")
+    return found
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def fate_names(fates: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """All that became of some decision, what was kept first."""
+    names = dict.fromkeys(fate for counts in fates.values() for fate in counts)
+    return sorted(names, key=lambda fate: not fate.startswith("kept"))
 
 
 def _losses(page: Page) -> dict[str, Any]:

@@ -58,6 +58,7 @@
     const choices = Object.entries(task.decisions).map(([policy, arm]) => `${policy}: ${arm}`).join("\n");
     if (choices) place.append(fold("Decisions of every policy", made("pre", choices)));
     place.append(fold("Decision prompt at Begin", made("pre", task.prompt)));
+    for (const [title, prompt] of Object.entries(task.prompts)) place.append(fold(title, made("pre", prompt)));
     for (const [provider, content] of Object.entries(task.texts)) place.append(fold(`Retrieved by ${provider}`, made("pre", content)));
     for (const [arm, run] of Object.entries(task.runs)) {
       if (run.steps.length) place.append(fold(`Steps under ${arm}: answer "${run.answer}" (${run.status})`, steps(run)));

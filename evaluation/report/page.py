@@ -68,6 +68,8 @@ class Page:
     manifest: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Evaluation | None = None
     test: Evaluation | None = None
+    transfers: tuple[Evaluation, ...] = ()
+    """Evaluations with a task agent that the routers were not trained with, by file name."""
     router: str | None = None
     """The trained router that the detailed figures follow: the recommended one, else the first that was evaluated."""
     tasks: tuple[TaskView, ...] = ()
@@ -97,6 +99,7 @@ def gather(run: Run) -> Page:
         manifest=_manifest(run),
         evaluation=evaluation,
         test=_evaluation(run, "test"),
+        transfers=tuple(Evaluation.load(path) for path in sorted(run.evaluation.glob("*-agent-????????.json"))),
         router=router,
         tasks=tasks,
         details=details,
@@ -162,7 +165,7 @@ def _tasks(run: Run, evaluation: Evaluation | None, router: str | None) -> tuple
             for task_id, arm in zip(log.task_ids, made.arms[0], strict=True):
                 picks[task_id][policy] = arm
     views = tuple(_task(row, picks.get(row.task_id, {}), evaluation, router) for row in table.rows)
-    return views, packed(run, table, picks)
+    return views, packed(run, table, picks, router)
 
 
 def _task(row: TableRow, picks: Mapping[str, str], evaluation: Evaluation, router: str | None) -> TaskView:

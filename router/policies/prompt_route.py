@@ -1,13 +1,13 @@
-"""PromptRoute: a frozen model chooses, with the part of the knowledge base that fits the task (MemAgent C.2)."""
+"""PromptRoute: a frozen model takes the decisions, with the part of the knowledge base that fits (MemAgent C.2)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, create_model
 
@@ -15,11 +15,11 @@ from lm.client import ChatModel
 from lm.errors import AnswerError
 from lm.types import Message
 from providers.errors import ModelError
-from router.codec import EMPTY
+from router.codec import EMPTY, OUTCOME_WORDS
 from router.context import BeginContext, EndContext, InContext
-from router.decisions import BeginDecision, EndDecision, InDecision
+from router.decisions import BeginDecision, EndDecision, InDecision, InMode
 from router.features import word_overlap
-from router.guide import begin_line, shorten
+from router.guide import begin_line, end_line, shorten
 from router.policies.knowledge import KnowledgeBase, KnowledgeRules, categorise
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ COMPACT = Limits(task=200, words=48, preview=60, example=60)
 
 
 class PromptRoute:
-    """Asks a frozen model at Begin; In and End follow the knowledge base's rules.
+    """Asks a frozen model: a chat model in all three phases, a `LabelScorer` at Begin, with In and End by the rules.
 
-    A chat model answers as JSON. One that names no legal provider, even when asked again, is replaced by the rules,
-    and the decision says so. An endpoint that fails raises `ModelError`.
+    A chat model answers as JSON. Where its answer is illegal, even when asked again, the rules decide, and the decision
+    says so. An endpoint that fails raises `ModelError`.
     """
 
     name = "prompt_route"
@@ -77,20 +77,30 @@ class PromptRoute:
             return await self._likeliest(self._answerer, context, names)
         legal: Any = Literal[tuple(names)]
         shape = create_model("Choice", provider=(legal, ...))
-        messages = [Message(role="user", content=render(self._base, context, CHAT))]
-        try:
-            answer: BaseModel = await self._answerer.structured(
-                messages, shape, purpose="router", max_tokens=ANSWER_TOKENS
-            )
-        except AnswerError:
+        answer = await _asked(self._answerer, render(self._base, context, CHAT), shape)
+        if answer is None:
             return self._rules.decide(context, fallback=True)
-        return BeginDecision(providers=(cast(Any, answer).provider,))
+        return BeginDecision(providers=(answer.provider,))
 
     async def step(self, context: InContext) -> InDecision:
-        return await self._rules.step(context)
+        if not isinstance(self._answerer, ChatModel):
+            return await self._rules.step(context)
+        answer = await _asked(self._answerer, render_in(self._base, context, CHAT), InChoice)
+        if answer is None:
+            return (await self._rules.step(context)).model_copy(update={"fallback": True})
+        return InDecision(action=answer.action)
 
     async def end(self, context: EndContext) -> EndDecision:
-        return await self._rules.end(context)
+        ruled = await self._rules.end(context)
+        if not isinstance(self._answerer, ChatModel) or not ruled.providers:
+            return ruled
+        legal: Any = Literal[tuple(ruled.providers)]
+        many: Any = tuple
+        shape = create_model("Keepers", providers=(many[legal, ...], ...))
+        answer = await _asked(self._answerer, render_end(self._base, context, ruled.providers, CHAT), shape)
+        if answer is None:
+            return ruled.model_copy(update={"fallback": True})
+        return EndDecision(providers=tuple(name for name in ruled.providers if name in answer.providers))
 
     async def _likeliest(self, scorer: LabelScorer, context: BeginContext, names: list[str]) -> BeginDecision:
         """The provider whose name continues the prompt best; the first of equals."""
@@ -100,11 +110,26 @@ class PromptRoute:
         return BeginDecision(providers=(names[max(range(len(names)), key=scores.__getitem__)],))
 
 
+class InChoice(BaseModel):
+    """What a chat model answers at In."""
+
+    action: InMode
+
+
+async def _asked(model: ChatModel, prompt: str, shape: type[BaseModel]) -> Any:
+    """The model's answer in that shape; None where it is illegal twice."""
+    messages = [Message(role="user", content=prompt)]
+    try:
+        return await model.structured(messages, shape, purpose="router", max_tokens=ANSWER_TOKENS)
+    except AnswerError:
+        return None
+
+
 def render(base: KnowledgeBase, context: BeginContext, limits: Limits, *, labels: bool = False) -> str:
     """The prompt. With `labels` it ends where a provider's name follows, else it asks for JSON."""
     category = categorise(context.question)
     names = [preview.provider for preview in context.previews]
-    return _template().render(
+    return _template("prompt_route").render(
         guide=[begin_line(card, lambda words: shorten(words, limits.words)) for card in context.cards],
         task=shorten(context.question, limits.task),
         category=category,
@@ -123,6 +148,35 @@ def render(base: KnowledgeBase, context: BeginContext, limits: Limits, *, labels
             for preview in context.previews
         ],
         labels=labels,
+    )
+
+
+def render_in(base: KnowledgeBase, context: InContext, limits: Limits) -> str:
+    """The prompt at In, with the base's heuristics."""
+    calls = [f"{step.tool}({', '.join(map(str, step.arguments.values()))})" for step in context.recent]
+    return _template("prompt_route_in").render(
+        task=shorten(context.question, limits.task),
+        step=context.step,
+        summary=shorten(context.summary, limits.task) or EMPTY,
+        calls=[shorten(call, limits.preview) for call in calls],
+        rules=base.in_rules,
+    )
+
+
+def render_end(base: KnowledgeBase, context: EndContext, compatible: Sequence[str], limits: Limits) -> str:
+    """The prompt at End, over the providers whose gate takes the outcome."""
+    category = categorise(context.question)
+    cards = [card for card in context.cards if card.name in compatible]
+    return _template("prompt_route_end").render(
+        task=shorten(context.question, limits.task),
+        category=category,
+        outcome=OUTCOME_WORDS[context.outcome.correct],
+        summary=shorten(context.summary, limits.task),
+        candidates=[
+            {"line": end_line(card), "tasks": 0, "affinities": ""}
+            | (_record(base, card.name, category, context.question, limits) or {})
+            for card in cards
+        ],
     )
 
 
@@ -148,8 +202,8 @@ def _nearest(examples: Sequence[str], question: str, limits: Limits) -> str:
     return shorten(nearest, limits.example)
 
 
-@lru_cache
-def _template() -> jinja2.Template:
+@cache
+def _template(name: str) -> jinja2.Template:
     import jinja2
 
     folder = Path(__file__).parents[1] / "prompts"
@@ -160,4 +214,4 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         autoescape=False,
     )
-    return environment.get_template("prompt_route.jinja")
+    return environment.get_template(f"{name}.jinja")

@@ -23,13 +23,19 @@ from evaluation.replay import evaluate
 from evaluation.report.behaviour import Dot, _free
 from evaluation.report.charts import heat, nice_scale, series_of, smooth, stack
 from evaluation.report.compare import Compared, differing
+from evaluation.report.details import MARK, _later_prompts
 from evaluation.report.html import write_report
 from evaluation.report.runs import report_runs
 from evaluation.report.terminal import print_table
 from evaluation.result import Evaluation
 from providers.errors import ConfigError
-from providers.types import Preview
+from providers.registry import provider_cards
+from providers.types import Outcome, Preview, Trajectory
+from router.codec import CodecName, codec
+from router.context import InContext
+from router.decisions import InDecision
 from router.table import RoutingTable
+from synth.facts import Episode, EpisodeKey, InRecord
 from synth.runs import Run
 
 CHEAP = ("none", "random", *PROVIDERS, "overlap", "knn", "prompt_route_rules", "trained")
@@ -267,6 +273,56 @@ async def test_an_opened_task_shows_the_prompt_and_who_decided_what(run: Run) ->
     arms = found["explored"][explored.rows[0].task_id]["arms"]
     assert isinstance(arms, dict)
     assert arms["expel"][0] == explored.rows[0].correctness("expel")
+
+
+async def test_what_the_judge_cannot_tell_is_said_and_every_fate_is_shown(run: Run) -> None:
+    await reported(run)
+    summary = json.loads(run.rewards.read_text(encoding="utf-8"))
+    summary["begin"] |= {"constant": ["noise"], "agreement": {"reward": 0.7, "relevance": 0.31, "noise": None}}
+    summary["judge"] = {"unscored": {"judge failed": 4}}
+    run.rewards.write_text(json.dumps(summary), encoding="utf-8")
+    card = json.loads((run.dataset / "card.json").read_text(encoding="utf-8"))
+    card["decisions"] = {"begin": {"expel": {"judge reward 0": 3, "kept": 1234}, "awm": {"kept": 5}}, "in": {}}
+    (run.dataset / "card.json").write_text(json.dumps(card), encoding="utf-8")
+    text = " ".join(parsed(write_report(run).read_text(encoding="utf-8")).text)
+    assert "Begin, judged: noise never changes" in text
+    assert "Begin, judged: relevance runs against correctness (0.31; chance is 0.50)." in text
+    assert "Decisions without a verdict: judge failed 4." in text
+    assert "What became of every Begin decision" in text
+    assert "What became of every In decision" not in text
+    assert text.index("1,234") < text.index("judge reward 0")
+
+
+def test_an_opened_task_shows_the_later_prompts_of_the_routers_arm() -> None:
+    context = InContext(task_id="t", question="Which river?", step=2, summary="1 fact: the Nile", recent=())
+    episode = Episode(
+        key=EpisodeKey(stage="arms/dev", task_id="t", content_key="x", in_mode="query", repeat=0),
+        status="done",
+        outcome=Outcome(correct=False, source="gold"),
+        trajectory=Trajectory.make(task_id="t", question="Which river?", agent="a", seed=0, steps=(), answer="Po"),
+        in_records=(InRecord(context=context, decision=InDecision(action="query")),),
+    )
+    names: tuple[CodecName, ...] = ("marks", "json")
+    for name in names:
+        prompts = _later_prompts(episode, codec(name), provider_cards(PROVIDERS))
+        assert list(prompts) == ["Decision prompt at In, before step 2", "Decision prompt at End"]
+        assert "the Nile" in prompts["Decision prompt at In, before step 2"]
+        assert "wrong" in prompts["Decision prompt at End"]
+        assert (MARK in prompts["Decision prompt at End"]) == (name == "marks")
+
+
+async def test_an_evaluation_with_another_agent_stands_beside_the_runs_own(run: Run) -> None:
+    await evaluate(run)
+    own = Evaluation.load(run.evaluation / "dev.json")
+    policies = own.policies | {"heads": own.policies["knn"].model_copy(update={"kind": "router"})}
+    own = own.model_copy(update={"policies": policies, "recommended": "heads"})
+    own.save(run.evaluation / "dev.json")
+    own.model_copy(update={"agent": "react", "n": 61}).save(run.evaluation / "dev-agent-0123abcd.json")
+    text = " ".join(parsed(write_report(run).read_text(encoding="utf-8")).text)
+    assert "Another agent: react" in text
+    gained = words.points(own.policies["heads"].delta_vs_best_single)
+    assert f"61 tasks. Heads: {gained} points against" in text
+    assert f"with the run's own agent {gained}." in text
 
 
 async def test_every_table_is_csv_with_the_same_numbers(run: Run) -> None:

@@ -109,3 +109,15 @@ def test_headroom() -> None:
 def test_entropy() -> None:
     assert entropy_bits([1.0, 0.0]) == 0
     assert entropy_bits([0.25] * 4) == pytest.approx(2)
+
+
+def test_many_rows_at_once_give_what_one_at_a_time_gives() -> None:
+    draw = np.random.default_rng(5)
+    rows = [np.where(draw.random(40) < 0.1, NAN, draw.integers(0, 3, 40) / 2) for _ in range(150)]
+    rows.append(np.full(40, NAN))
+    bootstrap, flips = Bootstrap(40, 300, seed=2), SignFlip(40, 300, seed=2)
+    assert bootstrap.estimates(rows) == [bootstrap.estimate(row) for row in rows]
+    differences = [row - rows[0] for row in rows]
+    assert flips.p_values(differences) == [flips.p(row, rows[0]) for row in rows]
+    assert flips.p_values(differences)[-1] is None
+    assert bootstrap.estimates([]) == []

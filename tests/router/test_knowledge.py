@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +16,14 @@ from lm.errors import AnswerError
 from lm.types import Message
 from providers.base import ProviderCard
 from providers.errors import ModelError
-from providers.types import Outcome, Preview
+from providers.types import Outcome, Preview, Step
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import Arm
 from router.policies.knowledge import CATEGORIES, KnowledgeBase, KnowledgeRules, categorise
-from router.policies.prompt_route import CHAT, COMPACT, PromptRoute, render
+from router.policies.prompt_route import CHAT, COMPACT, PromptRoute, render, render_end, render_in
 from router.table import Cell, RoutingTable, TableRow
 
+GOLDEN = Path(__file__).parent / "golden"
 NAMES = ("expel", "awm", "voyager")
 CARDS = tuple(
     ProviderCard(
@@ -203,6 +206,59 @@ async def test_a_chat_model_decides_and_an_illegal_answer_is_repaired_once() -> 
     assert decision.providers == ("voyager",)
     assert not decision.fallback
     assert "'expel', 'awm' or 'voyager'" in answerer.asked[1]
+
+
+def during(summary: str = "2 facts: hens lay eggs") -> InContext:
+    seen = Step(index=0, tool="search", arguments={"query": "hens"}, observation="many")
+    return InContext(task_id="t", question="How many sheep?", step=1, summary=summary, recent=(seen,))
+
+
+def after(correct: bool | None = True) -> EndContext:
+    outcome = Outcome(correct=correct)
+    return EndContext(task_id="t", question="How many sheep?", summary="Steps: 3", outcome=outcome, cards=CARDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt"),
+    [
+        ("prompt_route_in", render_in(BASE, during(), CHAT)),
+        ("prompt_route_end", render_end(BASE, after(), NAMES, CHAT)),
+    ],
+)
+def test_golden_renderings_of_the_later_phases(name: str, prompt: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(prompt, encoding="utf-8")
+    assert prompt == path.read_text(encoding="utf-8")
+
+
+async def test_a_chat_model_decides_in_and_end_too() -> None:
+    answerer = Scripted('{"action": "no_op"}', '{"providers": ["voyager", "expel"]}', '{"providers": []}')
+    policy = PromptRoute(BASE, answerer)
+    assert (await policy.step(during())).action == "no_op"
+    assert '"query", with an empty one "no_op"' in answerer.asked[0]
+    assert (await policy.end(after())).providers == ("expel", "voyager")
+    assert (await policy.end(after())).providers == ()
+    assert "solved 2 of 5" in answerer.asked[1]
+
+
+async def test_only_providers_whose_gate_takes_the_outcome_are_offered_at_end() -> None:
+    answerer = Scripted('{"providers": ["awm"]}', '{"providers": ["expel"]}')
+    assert (await PromptRoute(BASE, answerer).end(after(correct=False))).providers == ("expel",)
+    assert "awm" not in answerer.asked[0]
+
+
+async def test_illegal_answers_at_in_and_end_leave_it_to_the_rules_and_say_so() -> None:
+    decided = await PromptRoute(BASE, Scripted("show it", "yes, show it")).step(during())
+    assert (decided.action, decided.fallback) == ("query", True)
+    ended = await PromptRoute(BASE, Scripted("all", '{"providers": ["memp"]}')).end(after())
+    assert (ended.providers, ended.fallback) == (NAMES, True)
+
+
+async def test_a_local_model_leaves_in_and_end_to_the_rules() -> None:
+    policy = PromptRoute(BASE, Likes([0.0, 0.0, 0.0]))
+    assert (await policy.step(during(""))).action == "no_op"
+    assert (await policy.end(after(correct=False))).providers == ("expel", "voyager")
 
 
 async def test_two_illegal_answers_leave_it_to_the_rules_and_say_so() -> None:
