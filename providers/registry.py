@@ -33,6 +33,8 @@ BUILT_IN = {
     "evolver": "providers.long_term.evolver:Evolver",
     "cheatsheet": "providers.long_term.cheatsheet:Cheatsheet",
     "reasoning_bank": "providers.long_term.reasoning_bank:ReasoningBank",
+    "memguard": "providers.long_term.memguard:MemGuard",
+    "verifier_only": "providers.long_term.memguard:VerifierOnly",
 }
 
 METHODS = ("probe", "retrieve", "store", "apply")

@@ -162,8 +162,8 @@ class Space:
                 self._write(connection, clean, self.encoder.encode([clean.text])[0] if changed else vector)
                 self._count_secrets(secrets)
 
-    def update(self, record: Record) -> None:
-        """Replace the record of that id; it is encoded again only where its text changed."""
+    def update(self, record: Record, event: str = "updated", reason: str = "") -> None:
+        """Replace the record of that id, and note it as `event`; it is encoded again only where its text changed."""
         with self.bank.transaction() as connection:
             before = self.existing(record.id)
             record, secrets = _without_secrets(record)
@@ -174,7 +174,7 @@ class Space:
                 vector = self.encoder.encode([record.text])[0] if record.text else None
             self._write(connection, record, vector)
             self._count_secrets(secrets)
-            self._note(connection, record.id, "updated", "")
+            self._note(connection, record.id, event, reason)
 
     def archive(self, record_id: str, reason: str, links: tuple[str, ...] | None = None) -> None:
         """Take a record out of retrieval; the row stays. `links`, where given, says which records stand for it now."""

@@ -285,6 +285,14 @@ class Descriptor(Flow):
     reuse: int = 0
     wins: int = 0
     support: float = 0.0
+    seen_run: int = 0
+    """Number, in its space, of the governed run that last verified, confirmed or used it: its age has no clock."""
+    conflicts: tuple[str, ...] = ()
+    """Ids of records of its type that said otherwise and gave way to it."""
+    covered_by: str = ""
+    """Id of the summary that stands for it, where it was archived for that."""
+    review: Literal["", "accepted", "rejected"] = ""
+    """What a person decided on it."""
 
 
 Record.model_rebuild()

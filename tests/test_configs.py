@@ -38,7 +38,8 @@ def test_a_resolved_config_loads_again_as_the_same(path: Path, tmp_path: Path) -
 
 def test_embedded_all_has_every_built_in_memory_and_a_larger_budget() -> None:
     configs = {path.stem: load_config(path) for path in CONFIGS}
-    assert set(configs["embedded-all"].providers) == set(BUILT_IN)
+    governed = {"memguard", "verifier_only"}  # these two are compared with each other, on streams with label noise
+    assert set(configs["embedded-all"].providers) == set(BUILT_IN) - governed
     minutes = {name: plan(configs[name], STAGES).minutes for name in ("embedded", "embedded-all")}
     assert minutes["embedded"] < minutes["embedded-all"] < 60
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -14,9 +14,16 @@ from providers.errors import ModelError, ProviderError
 from providers.space import LIVE, Space
 from providers.types import Effect, Origin, Outcome, Preview, Query, Record, Retrieval, StoreReceipt, Trajectory
 
+if TYPE_CHECKING:
+    from providers.governance.lifecycle import Governor
+    from providers.governance.verifier import Verdict
+
 PREVIEW_CHARACTERS = 200
 INJECTION_CHARACTERS = 16_000
 """Most text that a retrieval gives, whatever pages or questions a run left in the bank; usual ones stay far below."""
+
+GOVERNED_USE = "governed_use"
+"""The effect of showing a governed record: its use, and whether the task was solved, are counted."""
 
 Artefact = TypeVar("Artefact")
 
@@ -34,6 +41,8 @@ class SpaceProvider(ABC, Generic[Artefact]):
         self.space = space
         self.distiller = distiller
         self._card = self.CARD
+        self.governor: Governor | None = None
+        """Verifies what is offered and governs the space; None stores whatever the gate lets in."""
 
     @property
     def card(self) -> ProviderCard:
@@ -52,13 +61,18 @@ class SpaceProvider(ABC, Generic[Artefact]):
                 return Preview(provider=self.card.name)
             text, record_id = first
             self._hold_floor(query, [record_id])
-        return Preview(provider=self.card.name, text=text[:PREVIEW_CHARACTERS], item_id=record_id)
+            descriptor = self._described([record_id])
+        return Preview(
+            provider=self.card.name, text=text[:PREVIEW_CHARACTERS], item_id=record_id, descriptor=descriptor
+        )
 
     async def retrieve(self, query: Query) -> Retrieval:
         """What to inject; nothing changes in the bank. Raises ModelError where the distiller is asked and fails."""
         self._check(query)
         reworded = await self.reworded(query)
         found = await self.refine(query, await asyncio.to_thread(self._retrieve, reworded))
+        if self.governor is not None and self.governor.mode == "full":
+            found = await asyncio.to_thread(self._governed, found)
         if len(found.text) <= INJECTION_CHARACTERS:
             return found
         return found.model_copy(update={"text": found.text[: INJECTION_CHARACTERS - 1] + "…"})
@@ -71,6 +85,11 @@ class SpaceProvider(ABC, Generic[Artefact]):
         earlier = await asyncio.to_thread(self.space.receipt_of, trajectory.id)
         if earlier is not None:
             return earlier
+        try:
+            verdict = await self.governor.verify(trajectory) if self.governor is not None else None
+        except ModelError as error:
+            return self._receipt("failed", str(error))
+        outcome = self.judged(outcome, verdict)
         closed = self.closed(outcome)
         if closed is not None:
             return self._receipt("skipped", closed)
@@ -82,7 +101,7 @@ class SpaceProvider(ABC, Generic[Artefact]):
             return await asyncio.to_thread(self._note, trajectory, self._receipt("skipped", str(refusal)))
         if artefact is None:
             return await asyncio.to_thread(self._note, trajectory, self._receipt("skipped", "nothing to learn from it"))
-        return await asyncio.to_thread(self._store, trajectory, artefact)
+        return await asyncio.to_thread(self._store, trajectory, artefact, verdict)
 
     def apply(self, effects: tuple[Effect, ...], outcome: Outcome) -> None:
         """Take over the effects of earlier retrievals in one transaction; an unknown outcome changes nothing."""
@@ -92,7 +111,14 @@ class SpaceProvider(ABC, Generic[Artefact]):
             for effect in effects:
                 if effect.provider != self.card.name:
                     raise ProviderError(f"An effect of {effect.provider!r} was given to {self.card.name!r}.")
-                self.take(effect, outcome.correct)
+                if effect.kind != GOVERNED_USE:
+                    self.take(effect, outcome.correct)
+                elif self.governor is not None:
+                    self.governor.used(self.space, effect.record_id, outcome.correct)
+
+    def judged(self, outcome: Outcome, verdict: Verdict | None) -> Outcome:
+        """The outcome that gate and distiller go by, where the run was verified."""
+        return outcome
 
     def closed(self, outcome: Outcome) -> str | None:
         """Why the gate is closed to this outcome, or None where it is open."""
@@ -167,7 +193,27 @@ class SpaceProvider(ABC, Generic[Artefact]):
             self._hold_floor(query, found.item_ids)
         return found
 
-    def _store(self, trajectory: Trajectory, artefact: Artefact) -> StoreReceipt:
+    def _governed(self, found: Retrieval) -> Retrieval:
+        """What was found with the descriptor of its first governed record, and with its uses to be counted."""
+        uses = tuple(
+            Effect(provider=self.card.name, kind=GOVERNED_USE, record_id=item) for item in dict.fromkeys(found.item_ids)
+        )
+        descriptor = self._described(found.item_ids)
+        return found.model_copy(update={"descriptor": descriptor, "effects": (*found.effects, *uses)})
+
+    def _described(self, record_ids: Sequence[str]) -> str:
+        """The descriptor of the first governed record among these, in words; empty where none is governed."""
+        from providers.governance.words import in_words
+
+        if self.governor is None:
+            return ""
+        for record_id in record_ids:
+            record = self.space.get(record_id)
+            if record is not None and record.descriptor is not None:
+                return in_words(record.descriptor, self.governor.runs(self.space))
+        return ""
+
+    def _store(self, trajectory: Trajectory, artefact: Artefact, verdict: Verdict | None) -> StoreReceipt:
         drafts = self.draft(trajectory, artefact)
         vectors = self.space.encoder.encode([draft.text for draft in drafts])
         with self.space.transaction():
@@ -175,6 +221,8 @@ class SpaceProvider(ABC, Generic[Artefact]):
             if earlier is not None:
                 return earlier
             receipt = self._receipt("stored", record_ids=self.keep(drafts, vectors))
+            if self.governor is not None and verdict is not None:
+                self.governor.take_in(self.space, receipt.record_ids, trajectory, verdict)
             self.space.note_offer(trajectory.id, receipt)
         return receipt
 

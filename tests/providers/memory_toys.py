@@ -43,7 +43,7 @@ def open_bank(folder: Path, name: str = "bank.sqlite") -> MemoryBank:
 
 
 def run_of(task_id: str, question: str = "What is the area of Chad?", seed: int = 0) -> Trajectory:
-    step = Step(index=0, tool="search", arguments={"query": question}, observation="1. [Chad](/chad)")
+    step = Step(index=0, tool="search", arguments={"query": question}, observation="1. [Chad](/chad) In a table.")
     return Trajectory.make(task_id=task_id, question=question, agent="toy", seed=seed, steps=(step,), answer="1")
 
 

@@ -112,7 +112,7 @@ class TopicDistiller(ScriptedDistiller):
 
     async def reasoning(self, trajectory: Trajectory, outcome: Outcome) -> tuple[ReasoningItem, ...]:
         topic = trajectory.question
-        return (ReasoningItem(title=f"Of {topic}", description="Where it is.", content="In a table."),)
+        return (ReasoningItem(title=f"Of {topic}", description=f"Where {topic} is.", content="In a table."),)
 
 
 def runs() -> list[tuple[Trajectory, Outcome]]:

@@ -1,0 +1,1 @@
+"""Governed memory: what a memory is worth, and what may become one."""
