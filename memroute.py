@@ -401,18 +401,20 @@ def _bank_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     stats = actions.add_parser("stats", help="how many records each provider has in each namespace")
     show = actions.add_parser("show", help="records, or all of some record")
+    history = actions.add_parser("history", help="all that became of a record, with the reasons")
+    review = actions.add_parser("review", help="what waits for a decision, or a decision on it")
     verify = actions.add_parser(
         "verify", help="read all of it and name what is damaged; exit code 1 where something is"
     )
     export = actions.add_parser("export", help="write it as JSON Lines")
     take = actions.add_parser("import", help="take in what export wrote, all or nothing")
     forget = actions.add_parser("forget", help="remove records and everything made of them, for good")
-    for sub in (stats, show, verify, export, take, forget):
+    for sub in (stats, show, history, review, verify, export, take, forget):
         sub.add_argument("bank", metavar="BANK", type=Path, help="a bank file, or a run's folder")
         sub.add_argument("--json", action="store_true", help="print the result as one JSON object")
     for sub in (export, take):
         sub.add_argument("file", metavar="FILE", type=Path, help="the JSON Lines file")
-    for sub in (stats, show, export, forget):
+    for sub in (stats, show, history, review, export, forget):
         sub.add_argument("--provider", metavar="NAME", help="this provider's records alone")
         sub.add_argument(
             "--namespace", metavar="T[/U[/P]]", help="this tenant, user or project, and what lies below it"
@@ -420,7 +422,14 @@ def _bank_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--id", action="append", default=[], help="all of this record (repeatable)")
     show.add_argument("--kind", help="records of this kind")
     show.add_argument("--state", help="records in this state, e.g. archived")
-    show.add_argument("--limit", type=int, default=20, metavar="N", help="show at most N (20)")
+    for sub in (show, review):
+        sub.add_argument("--limit", type=int, default=20, metavar="N", help="show at most N (20)")
+    history.add_argument("record", metavar="ID", help="the record")
+    review.add_argument("--accept", metavar="ID", help="let this record be retrieved")
+    review.add_argument("--reject", metavar="ID", help="keep this record, and all that say the same, out")
+    review.add_argument("--text", help="what the accepted record is to say instead")
+    review.add_argument("--note", default="", help="why; kept in the record's history")
+    review.add_argument("--encoder", metavar="NAME", help="encode an edited record with this encoder")
     take.add_argument("--encoder", metavar="NAME", help="encode anew with this encoder, where the file has another's")
     forget.add_argument("--task", metavar="ID", help="what comes from this task")
     forget.add_argument("--source", metavar="URL", help="what comes from runs that saw this page or tool")
@@ -897,8 +906,9 @@ VERBS = (
     Verb(
         "bank",
         "look into a bank of memories, check it, move it, forget",
-        "Counts or shows what a bank holds, verifies every row, exports and imports it as JSON Lines, or forgets what "
-        "comes from a task, a source, a text, a time or a namespace, with everything made of it.",
+        "Counts or shows what a bank holds, tells a record's life, lists what waits for review and takes the decision, "
+        "verifies every row, exports and imports it as JSON Lines, or forgets what comes from a task, a source, a "
+        "text, a time or a namespace, with everything made of it.",
         "printed; verify ends with exit code 1 where something is damaged.",
         "memroute bank forget runs/embedded --source http://example.org/page --json",
         _do_bank,

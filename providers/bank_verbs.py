@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from providers.bank import MemoryBank, reporting
 from providers.embedder import CachedEncoder, Encoder, Recorded, load_encoder
 from providers.errors import BankError, ConfigError
 from providers.forgetting import Selection
+from providers.governance.review import Life, Waitlist, decide, lives, waitlist
 from providers.index_file import index_path
 from providers.namespaces import within
 from providers.space import REDACTED
@@ -28,6 +30,8 @@ BANK_FILE = "bank.sqlite"
 CACHE_FILE = "cache.sqlite"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 TEXT_CHARACTERS = 100
+SOURCES = 3
+"""Most sources of a waiting record that are listed."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,12 @@ class Shown(Flow):
 
     found: int
     records: tuple[Record, ...]
+
+
+class Lives(Flow):
+    """A record in every space that has it."""
+
+    lives: tuple[Life, ...]
 
 
 def act(action: str, given: Mapping[str, Any]) -> Done:
@@ -188,9 +198,64 @@ def _forget(given: Mapping[str, Any]) -> Done:
     return Done(done, [*lines, total if done.spaces else "Nothing fits what was given; nothing is removed."])
 
 
+def _history(given: Mapping[str, Any]) -> Done:
+    with _opened(bank_file(given["bank"])) as bank:
+        found = lives(bank, _keys(bank, given), given["record"])
+    lines = []
+    for life in found:
+        record = life.record
+        lines.append(f"{record.id}  {record.provider} {record.namespace} {record.kind} {record.state}")
+        lines += [f"    {_moment(event.at)}  {event.event:<12} {event.reason}".rstrip() for event in life.events]
+    return Done(Lives(lives=tuple(found)), lines)
+
+
+def _review(given: Mapping[str, Any]) -> Done:
+    path = bank_file(given["bank"])
+    encoder = load_encoder(given["encoder"]) if given["encoder"] else _recorded(path)
+    decisions: dict[Literal["accepted", "rejected"], str | None] = {
+        "accepted": given["accept"],
+        "rejected": given["reject"],
+    }
+    asked = [(decision, record_id) for decision, record_id in decisions.items() if record_id]
+    if len(asked) > 1 or (given["text"] is not None and not given["accept"]):
+        raise ConfigError("Decide on one record at a time: --accept ID, perhaps with --text, or --reject ID.")
+    with MemoryBank.open(path, encoder) as bank:
+        keys = _keys(bank, given)
+        if not asked:
+            listed = waitlist(bank, keys, given["limit"])
+            return Done(listed, _waiting_lines(listed))
+        decision, record_id = asked[0]
+        record = lives(bank, keys, record_id)[0].record
+        space = bank.space(record.provider, record.namespace)
+        done = decide(space, record_id, decision, given["note"], given["text"])
+    return Done(done, [f"{done.id} is {done.state}: {decision} in review."])
+
+
+def _waiting_lines(listed: Waitlist) -> list[str]:
+    lines = []
+    for each in listed.waiting:
+        record, known = each.record, each.record.descriptor
+        said = record.payload.get("content") or record.text or record.payload
+        lines.append(f"{record.id}  {record.provider} {record.namespace} {record.kind}: {each.reason}")
+        lines.append(f"    says  {' '.join(str(said).split())}")
+        lines.append(f"    seen  {each.evidence or '(no words kept)'}")
+        support = f", {known.support:g} in support, {known.wins} of {known.reuse} uses solved" if known else ""
+        lines.append(f"    from  {', '.join(each.tasks)}{support}")
+        lines += [f"          {source}" for source in each.sources[:SOURCES]]
+    if listed.found > len(listed.waiting):
+        lines.append(f"... and {listed.found - len(listed.waiting):,} more (--limit)")
+    return lines or ["Nothing waits."]
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
 _ACTIONS: dict[str, Callable[[Mapping[str, Any]], Done]] = {
     "stats": _stats,
     "show": _show,
+    "history": _history,
+    "review": _review,
     "verify": _verify,
     "export": _export,
     "import": _import,

@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from providers.embedder import Encoder
+from providers.governance.words import BINS, FIELDS, places
 from providers.lexical import STOP_WORDS, tokenise
 from providers.types import Flow
 from router.context import BeginContext
@@ -37,6 +38,8 @@ class Evidence:
     previews: tuple[str, ...]
     """In the order of the providers."""
     preview_embeddings: np.ndarray
+    descriptors: tuple[str, ...] = ()
+    """What the previews say of how far their records are to be trusted, in the order of the providers."""
 
     @classmethod
     def of_row(cls, row: TableRow) -> Self:
@@ -45,6 +48,7 @@ class Evidence:
             embedding=np.asarray(row.embedding, dtype=np.float64),
             previews=tuple(preview.text for preview in row.previews),
             preview_embeddings=np.asarray(row.preview_embeddings, dtype=np.float64),
+            descriptors=tuple(preview.descriptor for preview in row.previews),
         )
 
     @classmethod
@@ -61,6 +65,7 @@ class Evidence:
             embedding=_rounded(known),
             previews=tuple(texts),
             preview_embeddings=np.stack([_rounded(vector) for vector in vectors]),
+            descriptors=tuple(preview.descriptor for preview in context.previews),
         )
 
 
@@ -87,7 +92,7 @@ class FeatureMap(Flow):
     """Evidence -> standardised vectors; fitted once on the exploration tasks.
 
     A vector holds the question's principal components and `SURFACE`, then `PER_PROVIDER` for every provider, so that a
-    head also sees what the other providers would show.
+    head also sees what the other providers would show; then, where previews have descriptors, their bins.
     """
 
     providers: tuple[str, ...]
@@ -96,6 +101,9 @@ class FeatureMap(Flow):
     """Rows are principal directions of the question embeddings."""
     center: tuple[float, ...]
     scale: tuple[float, ...]
+    described: tuple[str, ...] = ()
+    """The parts of descriptors that are features of every provider; none where the previews it was fitted on said
+    nothing."""
 
     @classmethod
     def fit(cls, providers: Sequence[str], tasks: Sequence[Evidence], dimensions: int) -> Self:
@@ -106,7 +114,9 @@ class FeatureMap(Flow):
         components = directions[:dimensions]
         largest = np.abs(components).argmax(axis=1)
         components = components * np.sign(components[np.arange(len(components)), largest])[:, None]
-        raw = _raw(tasks, mean, components)
+        said = {name for task in tasks for descriptor in task.descriptors for name in places(descriptor)}
+        described = tuple(name for name in FIELDS if name in said)
+        raw = _raw(tasks, mean, components, described)
         spread = raw.std(axis=0)
         return cls(
             providers=tuple(providers),
@@ -114,11 +124,12 @@ class FeatureMap(Flow):
             components=tuple(map(tuple, components.tolist())),
             center=tuple(raw.mean(axis=0).tolist()),
             scale=tuple(np.where(spread > 1e-9, spread, 1.0).tolist()),
+            described=described,
         )
 
     def __call__(self, tasks: Sequence[Evidence]) -> np.ndarray:
         """Shape (tasks, features), float64."""
-        raw = _raw(tasks, np.asarray(self.mean), np.asarray(self.components))
+        raw = _raw(tasks, np.asarray(self.mean), np.asarray(self.components), self.described)
         return np.asarray((raw - np.asarray(self.center)) / np.asarray(self.scale))
 
 
@@ -131,11 +142,24 @@ def _rounded(vector: np.ndarray) -> np.ndarray:
     return np.asarray([round(float(value), 5) for value in vector])
 
 
-def _raw(tasks: Sequence[Evidence], mean: np.ndarray, components: np.ndarray) -> np.ndarray:
+def descriptor_features(task: Evidence, described: Sequence[str]) -> np.ndarray:
+    """Shape (providers, len(described)): a quarter for every step of a field's scale, 0 where nothing is said of it."""
+    known = [places(text) for text in task.descriptors or ("",) * len(task.previews)]
+    return np.asarray(
+        [[(each[name] + 1) / len(BINS[name]) if name in each else 0.0 for name in described] for each in known]
+    )
+
+
+def _raw(tasks: Sequence[Evidence], mean: np.ndarray, components: np.ndarray, described: Sequence[str]) -> np.ndarray:
     return np.stack(
         [
             np.concatenate(
-                [components @ (task.embedding - mean), surface(task.question), _preview_features(task).ravel()]
+                [
+                    components @ (task.embedding - mean),
+                    surface(task.question),
+                    _preview_features(task).ravel(),
+                    descriptor_features(task, described).ravel(),
+                ]
             )
             for task in tasks
         ]

@@ -319,6 +319,15 @@ class RunConfig(Section):
     encoder: EncoderConfig = EncoderConfig()
     distiller: str = "rules"
     """Who turns finished runs into memories: `rules` (no model), `lm` (asks `models.distiller`), or a dotted path."""
+    governance: Literal["off", "admission", "full"] = "off"
+    """What verifies runs before providers keep them: nothing; a filter at admission; or verdicts that stay with every
+    record and govern it for its life. `memguard` and `verifier_only` govern themselves in any case."""
+    verifier: Literal["rules", "lm"] = "rules"
+    """Who verifies runs: `rules` (no model), or `lm` (asks `models.verifier`)."""
+    budget: int = Field(default=512, ge=1)
+    """Most records of a governed memory that are retrieved from."""
+    descriptors: tuple[Literal["trust", "age", "support", "reuse", "wins"], ...] = ()
+    """What previews of governed memories say of their first record, for routers to see; empty says nothing."""
     models: ModelsConfig = ModelsConfig()
     warmup: WarmupConfig = WarmupConfig()
     explore: ExploreConfig = ExploreConfig()
@@ -326,6 +335,11 @@ class RunConfig(Section):
     dataset: DatasetConfig = DatasetConfig()
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    @field_validator("governance", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        return "off" if value is False else value  # YAML reads a bare `off` as false
 
     @field_validator("relevance_floors")
     @classmethod

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 from providers.base import Distiller
 from providers.errors import ConfigError
 from synth.agents.base import TaskAgent
+from synth.config import RunConfig
 from synth.judge.cases import Judge
 from synth.models import Models
 from synth.tasks.base import TaskSuite
 
 if TYPE_CHECKING:
     from lm.client import ChatModel
+    from providers.governance.lifecycle import Governor
 
 SUITES: Mapping[str, str] = {"factbook": "synth.tasks.factbook:Factbook"}
 AGENTS: Mapping[str, str] = {
@@ -29,6 +31,7 @@ DISTILLERS: Mapping[str, str] = {
     "rules": "providers.distill.rules:RuleDistiller",
     "lm": "providers.distill.lm:LMDistiller",
 }
+SELF_GOVERNED = frozenset({"memguard", "verifier_only"})
 JUDGES: Mapping[str, str] = {"rules": "synth.judge.rules:RuleJudge", "lm": "synth.judge.lm:LMJudge"}
 
 
@@ -48,6 +51,24 @@ def load_agent(name: str, options: Mapping[str, Any], models: Models) -> TaskAge
 def load_distiller(name: str, models: Models) -> Distiller:
     """Build a distiller as `Class()`; a class with a parameter `model` is given the distiller's chat model."""
     return cast(Distiller, _build("distiller", DISTILLERS, name, {}, lambda: models.get("distiller")))
+
+
+def load_governor(config: RunConfig, models: Models) -> Governor | None:
+    """The governor that a config asks for; None where it asks for none and no provider governs itself."""
+    from providers.governance.lifecycle import Governor, Rules
+    from providers.governance.lm_verifier import LMLooker
+    from providers.governance.rule_verifier import RuleLooker
+    from providers.governance.verifier import Verifier
+
+    if config.governance == "off" and not SELF_GOVERNED & set(config.providers):
+        return None
+    looker = LMLooker(models.get("verifier")) if config.verifier == "lm" else RuleLooker()
+    return Governor(
+        Verifier(looker),
+        mode="admission" if config.governance == "admission" else "full",
+        rules=Rules(budget=config.budget),
+        described=config.descriptors,
+    )
 
 
 def load_own_judge(name: str, models: Models) -> Judge:

@@ -25,7 +25,7 @@ from synth.config import RunConfig
 from synth.episode import Prepared, run_episode
 from synth.facts import Episode, EpisodeKey
 from synth.models import Models
-from synth.plugins import load_agent, load_distiller, load_suite
+from synth.plugins import load_agent, load_distiller, load_governor, load_suite
 from synth.workbench import Workbench, providers_over
 
 GRACE_SECONDS = 10.0
@@ -61,7 +61,8 @@ class EpisodeWorker:
         encoder = load_encoder(self.config.encoder.name, self.config.encoder.options)
         self._bank = MemoryBank.open(path, encoder)
         distiller = load_distiller(self.config.distiller, self._models)
-        self.providers = providers_over(self.config, self._bank, distiller)
+        governor = load_governor(self.config, self._models)
+        self.providers = providers_over(self.config, self._bank, distiller, governor)
 
     async def run(self, prepared: Prepared, arm: Arm, key: EpisodeKey, max_steps: int) -> tuple[Episode, Spending]:
         """One episode, and what models took in this process since the last one was handed over."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from providers.bank import MemoryBank, replace_bank
 from providers.base import Distiller, MemoryProvider
-from providers.errors import SuiteError
+from providers.errors import ConfigError, SuiteError
+from providers.governance.lifecycle import Governor
+from providers.long_term.base import SpaceProvider
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
 from providers.types import Record, Split, Task, content_hash
 from synth.config import RunConfig
-from synth.plugins import load_agent, load_distiller
+from synth.plugins import load_agent, load_distiller, load_governor
 from synth.runs import Run
 
 _STAGES = "memroute_stages"
@@ -34,9 +37,10 @@ class Workbench:
         self.suite, self.encoder = run.suite, run.encoder
         self.agent = load_agent(config.agent.name, config.agent.options, run.models)
         self.distiller = load_distiller(config.distiller, run.models)
+        self.governor = load_governor(config, run.models)
         self.skill_runner = SkillRunner()
         self.bank = MemoryBank.open(run.bank, self.encoder)
-        self.providers = providers_over(self.config, self.bank, self.distiller)
+        self.providers = providers_over(self.config, self.bank, self.distiller, self.governor)
 
     async def __aenter__(self) -> Self:
         await self.suite.__aenter__()
@@ -92,7 +96,7 @@ class Workbench:
         bank = self.bank.fork(following)
         try:
             with bank.batch():
-                await change(providers_over(self.config, bank, self.distiller))
+                await change(providers_over(self.config, bank, self.distiller, self.governor))
                 bank.space(_STAGES).set_counter(label, 1)
         finally:
             bank.close()
@@ -100,7 +104,7 @@ class Workbench:
         self.bank.close()
         replace_bank(following, self.run.bank)
         self.bank = MemoryBank.open(self.run.bank, self.encoder)
-        self.providers = providers_over(self.config, self.bank, self.distiller)
+        self.providers = providers_over(self.config, self.bank, self.distiller, self.governor)
 
     @contextmanager
     def forked(self, path: Path) -> Iterator[Mapping[str, MemoryProvider]]:
@@ -108,7 +112,7 @@ class Workbench:
         _remove(path)
         bank = self.bank.fork(path)
         try:
-            yield providers_over(self.config, bank, self.distiller)
+            yield providers_over(self.config, bank, self.distiller, self.governor)
         finally:
             bank.close()
             _remove(path)
@@ -122,13 +126,36 @@ class Workbench:
         return {name: len(self.bank.space(name).records()) for name in self.providers}
 
 
-def providers_over(config: RunConfig, bank: MemoryBank, distiller: Distiller) -> dict[str, MemoryProvider]:
-    """The config's providers over a bank, by the names of their cards."""
+def providers_over(
+    config: RunConfig, bank: MemoryBank, distiller: Distiller, governor: Governor | None = None
+) -> dict[str, MemoryProvider]:
+    """The config's providers over a bank, by the names of their cards; `governor` governs them as the config says.
+
+    Raises ConfigError where a provider that is not built on SpaceProvider is to be governed.
+    """
     names, floors = config.providers, config.relevance_floors
-    return {
+    providers = {
         card.name: load_provider(name, bank.space(card.name), distiller, floors.get(name))
         for name, card in zip(names, provider_cards(names), strict=True)
     }
+    if governor is not None:
+        for provider in providers.values():
+            _govern(provider, governor, everything=config.governance != "off")
+    return providers
+
+
+def _govern(provider: MemoryProvider, governor: Governor, *, everything: bool) -> None:
+    """Give a provider the governor; one that governs itself keeps its own mode, as the others without `everything`."""
+    if not isinstance(provider, SpaceProvider):
+        if everything:
+            raise ConfigError(
+                f"governance is on and {provider.card.name!r} is not built on SpaceProvider, so it cannot be governed: "
+                "set governance to off, or take it out of `providers`."
+            )
+    elif provider.governor is not None:
+        provider.governor = replace(governor, mode=provider.governor.mode)
+    elif everything:
+        provider.governor = governor
 
 
 def _identity(task: Task) -> list[object]:

@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from providers.bank import MemoryBank
+from providers.distill.rules import RuleDistiller
+from providers.embedder import Hashing
 from providers.registry import BUILT_IN
-from synth.config import RunConfig
+from synth.config import ModelsConfig, RunConfig
 from synth.load_config import load_config
+from synth.models import Models
 from synth.plan import plan
+from synth.plugins import load_governor
 from synth.runs import dump_config
+from synth.workbench import providers_over
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.yaml"))
 STAGES = ("warmup", "explore", "score", "build", "train", "evaluate", "report")
@@ -47,3 +53,23 @@ def test_embedded_all_has_every_built_in_memory_and_a_larger_budget() -> None:
 def test_embedded_is_the_default() -> None:
     embedded = next(path for path in CONFIGS if path.stem == "embedded")
     assert load_config(embedded) == RunConfig(name="embedded")
+
+
+def test_governance_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("name: x\ngovernance: off\n", encoding="utf-8")
+    assert load_config(path).governance == "off"
+    assert load_governor(load_config(path), Models(ModelsConfig())) is None
+    full = load_config(path, ["governance=full", "descriptors=[trust, age]", "budget=384"])
+    governor = load_governor(full, Models(ModelsConfig()))
+    assert governor is not None
+    assert (governor.mode, governor.described, governor.rules.budget) == ("full", ("trust", "age"), 384)
+    with MemoryBank.open(tmp_path / "bank.sqlite", Hashing()) as bank:
+        providers = providers_over(full, bank, RuleDistiller(), governor)
+        assert all(provider.governor is governor for provider in providers.values())  # type: ignore[attr-defined]
+        alone = load_config(path, ["providers=[awm, verifier_only]"])
+        awm, control = providers_over(
+            alone, bank, RuleDistiller(), load_governor(alone, Models(ModelsConfig()))
+        ).values()
+        assert awm.governor is None  # type: ignore[attr-defined]
+        assert control.governor.mode == "admission"  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from providers.governance.admission import ACTIVE_CONFIDENCE, Admission, admit, 
 from providers.governance.likeness import MERGE_FROM, action_of, content_words, similarities
 from providers.governance.ranking import conflicting
 from providers.governance.verifier import Verdict, Verifier
+from providers.governance.words import FIELDS, in_words, only
 from providers.space import Space
 from providers.types import Descriptor, Origin, Record, Trajectory, content_hash
 
@@ -24,6 +25,8 @@ Mode = Literal["admission", "full"]
 RUNS = "governed_runs"
 """The counter of the runs that a space has taken in under governance."""
 SUMMARIES = "governed_summaries"
+REVIEWS = "governed_reviews"
+"""The counter of what people decided on records of a space."""
 SUMMARY = "summary"
 """The kind of summaries."""
 GOVERNED = ("active", "guard", "candidate")
@@ -62,10 +65,16 @@ class Governor:
     verifier: Verifier
     mode: Mode = "full"
     rules: Rules = field(default_factory=Rules)
+    described: tuple[str, ...] = FIELDS
+    """Which parts of a descriptor previews and retrievals say."""
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """The verdict on a run. Raises ModelError where a model is asked and fails."""
         return await self.verifier.verify(trajectory)
+
+    def says(self, space: Space, known: Descriptor) -> str:
+        """The parts of a descriptor that are to be shown, in words."""
+        return only(in_words(known, self.runs(space)), self.described)
 
     @staticmethod
     def runs(space: Space) -> int:
@@ -202,8 +211,9 @@ def priority(record: Record) -> tuple[float | int | str, ...]:
 
 def reviewed(space: Space, record: Record) -> Literal["", "accepted", "rejected"]:
     """What a person decided on a record with the same signature, or else the same content, in this space."""
-    twin = space.find_signature(record.signature, record.kind, EVERYTHING) if record.signature else None
-    for other in [twin] if twin is not None else space.records(record.kind, EVERYTHING):
+    if not space.counter(REVIEWS):
+        return ""
+    for other in space.records(record.kind, EVERYTHING):
         if other.id == record.id or other.descriptor is None or not other.descriptor.review:
             continue
         if other.signature == record.signature and (record.signature or identity_of(other) == identity_of(record)):
@@ -223,7 +233,8 @@ def settle(space: Space, record: Record) -> None:
         return
     vectors = space.vectors([other.id for other in (record, *pool)])
     found = similarities(record, vectors[0], pool, vectors[1:])
-    for place in sorted(np.flatnonzero(found > 0), key=lambda place: (-found[place], pool[place].id)):
+    near = map(int, np.flatnonzero(found > 0))
+    for place in sorted(near, key=lambda place: (-float(found[place]), pool[place].id)):
         other, likeness = space.existing(pool[place].id), float(found[place])
         record = space.existing(record.id)
         if record.state not in GOVERNED:

@@ -48,7 +48,7 @@ def similarities(record: Record, vector: np.ndarray, pool: Sequence[Record], vec
     """
     cosines = vectors @ vector
     found = np.minimum(cosines, 0.0)
-    for place in np.flatnonzero((cosines + 1.0) / 2.0 > CONFLICT_ABOVE):
+    for place in map(int, np.flatnonzero((cosines + 1.0) / 2.0 > CONFLICT_ABOVE)):
         found[place] = (float(cosines[place]) + structure(record, pool[place])) / 2.0
     return np.asarray(found)
 

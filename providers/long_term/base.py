@@ -203,14 +203,12 @@ class SpaceProvider(ABC, Generic[Artefact]):
 
     def _described(self, record_ids: Sequence[str]) -> str:
         """The descriptor of the first governed record among these, in words; empty where none is governed."""
-        from providers.governance.words import in_words
-
         if self.governor is None:
             return ""
         for record_id in record_ids:
             record = self.space.get(record_id)
             if record is not None and record.descriptor is not None:
-                return in_words(record.descriptor, self.governor.runs(self.space))
+                return self.governor.says(self.space, record.descriptor)
         return ""
 
     def _store(self, trajectory: Trajectory, artefact: Artefact, verdict: Verdict | None) -> StoreReceipt:

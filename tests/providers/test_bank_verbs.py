@@ -13,6 +13,14 @@ from memory_toys import open_bank, run_of
 from memroute import main
 from providers.bank_verbs import seconds_of
 from providers.errors import ConfigError
+from providers.governance.lifecycle import Governor
+from providers.governance.rule_verifier import RuleLooker
+from providers.governance.verifier import Verdict, Verifier
+
+SURE = Verdict(
+    reward=0.9, confidence=0.9, uncertainty=0.1, label="verified_success", source_status="answered", verified_at=0.0
+)
+UNSURE = SURE.model_copy(update={"reward": 0.6, "label": "uncertain"})
 
 
 @pytest.fixture
@@ -126,3 +134,61 @@ def test_ages_are_read_with_their_units() -> None:
     assert [seconds_of(age) for age in ("90s", "15m", "1.5h", "30d", "2w")] == [90, 900, 5400, 2592000, 1209600]
     with pytest.raises(ConfigError):
         seconds_of("-3d")
+
+
+@pytest.fixture
+def governed(tmp_path: Path) -> Path:
+    with open_bank(tmp_path) as bank:
+        space = bank.space("toy")
+        for task, content in (("t", "Open the page."), ("u", "Count the lines.")):
+            payload = {"content": content, "evidence_span": f"seen: {content}"}
+            record = space.new_record(
+                "hint", run_of(task), 0, text=f"about {content}", payload=payload, signature=content
+            )
+            space.add([record])
+            with space.transaction():
+                Governor(Verifier(RuleLooker())).take_in(space, [record.id], run_of(task), UNSURE)
+    return tmp_path
+
+
+def test_review_lists_what_waits_with_its_evidence(governed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = found(capsys, "review", governed, "--limit", "1")
+    assert (listed["found"], len(listed["waiting"])) == (2, 1)
+    code, text = told(capsys, "review", governed)
+    assert code == 0
+    assert "says  Open the page." in text
+    assert "seen  seen: Open the page." in text
+    assert "not sure enough" in text
+
+
+def test_a_decision_is_kept_with_its_note_and_holds_for_what_says_the_same(
+    governed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (each["record"]["id"] for each in found(capsys, "review", governed)["waiting"])
+    assert found(capsys, "review", governed, "--accept", first, "--note", "checked by hand")["state"] == "active"
+    assert found(capsys, "review", governed, "--reject", second)["state"] == "rejected"
+    assert found(capsys, "review", governed)["found"] == 0
+    code, text = told(capsys, "history", governed, first)
+    assert code == 0
+    assert [line.split()[2] for line in text.splitlines()[1:]] == ["added", "candidate", "reviewed"]
+    assert "accepted in review: checked by hand" in text
+    with open_bank(governed) as bank:
+        space = bank.space("toy")
+        refused = space.existing(second)
+        again = space.new_record("hint", run_of("v"), 0, text="x", payload={}, signature=refused.signature)
+        with space.transaction():
+            space.add([again])
+            Governor(Verifier(RuleLooker())).take_in(space, [again.id], run_of("v"), SURE)
+        assert space.existing(again.id).state == "rejected"
+
+
+def test_an_accepted_record_can_be_edited(governed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = found(capsys, "review", governed)["waiting"][0]["record"]["id"]
+    code, text = told(capsys, "review", governed, "--accept", first, "--text", "Open the newest page.")
+    assert (code, "name it as the encoder" in text) == (2, True)
+    edited = ("--accept", first, "--text", "Open the newest page.", "--encoder", "hashing")
+    record = found(capsys, "review", governed, *edited)
+    assert record["payload"]["content"] == "Open the newest page."
+    assert "newest" in record["text"]
+    assert told(capsys, "review", governed, "--reject", first, "--text", "x")[0] == 2
+    assert told(capsys, "history", governed, "nobody")[0] == 1

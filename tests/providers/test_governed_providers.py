@@ -11,9 +11,10 @@ from test_memguard import FAILS, Says
 
 from providers.governance.lifecycle import RUNS, Governor
 from providers.governance.verifier import Verifier
+from providers.governance.words import bins, in_words, only, places
 from providers.long_term.base import SpaceProvider
 from providers.registry import load_provider
-from providers.types import Step, Trajectory
+from providers.types import Descriptor, Step, Trajectory
 
 
 def run(topic: str, number: int) -> Trajectory:
@@ -62,3 +63,31 @@ async def test_what_a_verifier_refuses_is_not_retrieved_and_says_why(name: str, 
             )
         ]
         assert any("its run failed" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("known", "run", "words"),
+    [
+        (Descriptor(), 0, "trust low; age new; support one run; reuse never; wins untested"),
+        (
+            Descriptor(label="verified_success", confidence=0.8, support=2, seen_run=5, reuse=1, wins=1),
+            15,
+            "trust high; age recent; support two runs; reuse once; wins always",
+        ),
+        (
+            Descriptor(label="verified_success", confidence=0.6, support=3, reuse=2, wins=1),
+            100,
+            "trust medium; age old; support several runs; reuse few; wins mostly",
+        ),
+        (
+            Descriptor(label="verified_fail", confidence=1.0, support=6, reuse=6, wins=1),
+            400,
+            "trust failed; age stale; support many runs; reuse often; wins rarely",
+        ),
+    ],
+)
+def test_a_descriptor_in_words(known: Descriptor, run: int, words: str) -> None:
+    assert in_words(known, run) == words
+    assert places(words) == bins(known, run)
+    assert only(words, ("age", "wins")) == "; ".join(words.split("; ")[1::3])
+    assert places(only(words, ())) == {}

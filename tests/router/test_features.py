@@ -84,3 +84,18 @@ def test_surface_counts_names_figures_and_enumerations():
     )
     assert found == {"capitals": 3, "digits": 1, "commas": 1, "words": 12, "asks": 1, "stop words": 6 / 12}
     assert surface("") == [0.0] * len(SURFACE)
+
+
+def test_descriptors_are_features_only_of_the_parts_that_previews_say():
+    encoder = Hashing()
+    row = row_of("Norland area?", ("area of norland", ""), encoder)
+    plain = Evidence.of_row(row)
+    said = (row.previews[0].model_copy(update={"descriptor": "trust high; wins rarely"}), row.previews[1])
+    told = Evidence.of_row(row.model_copy(update={"previews": said}))
+    bare = FeatureMap.fit(["first", "second"], [plain, plain], 1)
+    known = FeatureMap.fit(["first", "second"], [plain, told], 1)
+    assert (bare.described, known.described) == ((), ("trust", "wins"))
+    assert known([told]).shape[1] == bare([told]).shape[1] + 2 * 2
+    raw = known([told]) * np.asarray(known.scale) + np.asarray(known.center)
+    assert raw[0, -4:].tolist() == [1.0, 0.5, 0.0, 0.0]
+    assert bare([told]).tobytes() == bare([plain]).tobytes()
