@@ -1,0 +1,1 @@
+"""GovMem-Bench: write policies compared on made-up candidate memories of known kinds."""
