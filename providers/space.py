@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,11 +231,11 @@ class Space:
                 tags = self._view.tags
                 ids = sorted(i for i, tag in tags.items() if tag.state in states and kind in (None, tag.kind))
             pending = self._pending
-            found = self._view.all_of([record_id for record_id in ids if record_id not in pending])
+            found = self._view.all_of([record_id for record_id in ids if record_id not in pending] if pending else ids)
         if pending:
             written = (row.record for row in pending.values())
             found += [record for record in written if record.state in states and kind in (None, record.kind)]
-            found.sort(key=lambda record: record.id)
+            found.sort(key=attrgetter("id"))
         return found
 
     def find_signature(self, signature: str, kind: str | None = None, state: Iterable[str] = LIVE) -> Record | None:

@@ -83,9 +83,10 @@ class View:
         """The records of these ids, in that order; one that was changed since comes as it is now."""
         newer: dict[str, Record] = {}
         missing = [record_id for record_id in record_ids if record_id not in self._records]
-        if missing:
-            for record, generation in self.fetch(missing):
-                (self._records if generation <= self.generation else newer)[record.id] = record
+        if not missing:
+            return [self._records[record_id] for record_id in record_ids]
+        for record, generation in self.fetch(missing):
+            (self._records if generation <= self.generation else newer)[record.id] = record
         found = (self._records.get(record_id) or newer.get(record_id) for record_id in record_ids)
         return [record for record in found if record is not None]
 

@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from heapq import nsmallest
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +36,15 @@ class Ballot:
 
     votes: tuple[tuple[Vote, str | None], ...]
     run: str | None
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What is compared of a lesson's text: its index terms in a row and as a set, and the names that it quotes."""
+
+    row: str
+    terms: frozenset[str]
+    names: frozenset[str]
 
 
 class Expel(SpaceProvider[Ballot]):
@@ -190,24 +201,26 @@ class Expel(SpaceProvider[Ballot]):
         known = self.space.find_signature(draft.signature, kind="insight")
         if known is not None and known.id != (besides or draft).id:
             return known
-        kind = (besides or draft).payload["kind"]
+        itself, kind = (besides or draft).id, (besides or draft).payload["kind"]
         new = f" {_terms(draft.text)} "
         for record in self.space.records("insight"):
+            if record.payload["kind"] != kind or record.id == itself:
+                continue
             terms = _terms(record.text)
-            if record.id != (besides or draft).id and record.payload["kind"] == kind and terms and f" {terms} " in new:
+            if terms and f" {terms} " in new:
                 return record
         return None
 
     def _weaken_contradicted(self, draft: Record) -> None:
         """Take 1 from lessons of the other kind with nearly the same words and the same quoted names."""
-        words, names = set(tokenise(draft.text)), set(_QUOTED.findall(draft.text))
+        new, kind = _wording(draft.text), draft.payload["kind"]
         for record in self.space.records("insight"):
-            if record.payload["kind"] == draft.payload["kind"]:
+            if record.payload["kind"] == kind:
                 continue
-            others, other_names = set(tokenise(record.text)), set(_QUOTED.findall(record.text))
-            smaller = min(len(words), len(others))
-            alike = smaller > 0 and len(words & others) / smaller >= CONTRADICTION
-            if alike and (names <= other_names or other_names <= names):
+            other = _wording(record.text)
+            smaller = min(len(new.terms), len(other.terms))
+            alike = smaller > 0 and len(new.terms & other.terms) / smaller >= CONTRADICTION
+            if alike and (new.names <= other.names or other.names <= new.names):
                 self._settle(record, -1)
 
     def _settle(self, record: Record, step: int) -> None:
@@ -218,8 +231,10 @@ class Expel(SpaceProvider[Ballot]):
 
     def _enforce_cap(self) -> None:
         insights = self.space.records("insight")
-        insights.sort(key=lambda record: (record.payload["count"], record.payload["order"]))
-        for record in insights[: max(0, len(insights) - self.max_insights)]:
+        over = len(insights) - self.max_insights
+        if over <= 0:
+            return
+        for record in nsmallest(over, insights, key=lambda record: (record.payload["count"], record.payload["order"])):
             self.space.archive(record.id, f"more than {self.max_insights} lessons")
 
     def _next_order(self) -> int:
@@ -243,8 +258,15 @@ def _counted_votes(votes: Sequence[Vote], known: Sequence[Record]) -> tuple[tupl
     return tuple(sorted(counted[:MAX_VOTES], key=lambda entry: ORDER.index(entry[0].operation)))
 
 
+@lru_cache(maxsize=4096)
+def _wording(text: str) -> Wording:
+    """Kept, since each new lesson is compared with all that stand."""
+    terms = tokenise(text)
+    return Wording(" ".join(terms), frozenset(terms), frozenset(_QUOTED.findall(text)))
+
+
 def _terms(text: str) -> str:
-    return " ".join(tokenise(text))
+    return _wording(text).row
 
 
 def _counted(record: Record, step: int) -> Record:

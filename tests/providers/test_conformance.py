@@ -19,9 +19,14 @@ ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).with_name("faulty_memories.py")
 PACKAGE = ROOT / "tests" / "packages" / "notebook_memory"
 QUICK = [name for name in PROPERTIES if name != "crash_between_writes"]
+IN_EVERY_RUN = ("expel", "insight_graph")
+"""They write most: votes, effects, counters, a graph. The other providers' rows are marked slow, none is left out."""
+MATRIX = [
+    pytest.param(name, marks=() if name in IN_EVERY_RUN else pytest.mark.slow) for name in sorted(provider_paths())
+]
 
 
-@pytest.mark.parametrize("name", sorted(provider_paths()))
+@pytest.mark.parametrize("name", MATRIX)
 @pytest.mark.parametrize("property_name", QUICK)
 def test_every_provider_has_every_property(name: str, property_name: str, tmp_path: Path) -> None:
     require(name, property_name, tmp_path)
