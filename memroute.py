@@ -438,6 +438,20 @@ def _bank_arguments(parser: argparse.ArgumentParser) -> None:
     forget.add_argument("--cache", metavar="FILE", type=Path, help="the encoder's cache (default: beside the bank)")
 
 
+def _bench_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    govmem = actions.add_parser("govmem", help="write policies on candidate memories of seven kinds (GovMem-Bench)")
+    govmem.add_argument("--seeds", type=int, metavar="N", help="the first N of the frozen seeds (default: all)")
+    govmem.add_argument(
+        "--sweep", action="store_true", help="also AUPRC as the clustering gets worse (six times as long)"
+    )
+    govmem.add_argument(
+        "--judge", type=Path, metavar="CONFIG", help="also a chat model: models.verifier of this config"
+    )
+    govmem.add_argument("--markdown", action="store_true", help="print the tables as docs/governance_bench.md has them")
+    govmem.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
 def _cache_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     stats = actions.add_parser("stats", help="kept answers, how often they were given, what all calls cost")
@@ -735,6 +749,20 @@ def _do_bank(args: argparse.Namespace) -> int:
     return 0 if done.ok else 1
 
 
+def _do_bench(args: argparse.Namespace) -> int:
+    from evaluation.govmem.bench import bench_govmem
+    from evaluation.govmem.tables import markdown, print_bench
+
+    bench = asyncio.run(bench_govmem(seeds=args.seeds, sweep=args.sweep, judge=args.judge))
+    if args.json:
+        _print_json(bench)
+    elif args.markdown:
+        print(markdown(bench))
+    else:
+        print_bench(bench)
+    return 0
+
+
 def _do_cache(args: argparse.Namespace) -> int:
     from lm.cache_report import cache_stats, prune_cache, stats_lines
     from synth.load_config import load_config
@@ -913,6 +941,16 @@ VERBS = (
         "memroute bank forget runs/embedded --source http://example.org/page --json",
         _do_bank,
         _bank_arguments,
+    ),
+    Verb(
+        "bench",
+        "compare write policies on made-up candidate memories",
+        "Makes candidate memories of known kinds (independent, copied, correlated, stale, adversarial, out of scope), "
+        "lets every write policy decide on them, and says what was promoted wrongly, found, and left to a person.",
+        "printed; shares are fractions of 1, means over seeds.",
+        "memroute bench govmem --seeds 2 --json",
+        _do_bench,
+        _bench_arguments,
     ),
     Verb(
         "cache",

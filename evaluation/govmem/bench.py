@@ -1,21 +1,33 @@
-"""`memroute bench govmem`: every policy on the same candidates, seed by seed, and the tables."""
+"""`memroute bench govmem`: every policy on the same candidates, seed by seed."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from pydantic import Field
 
 from evaluation.govmem.bundles import Truth, make_bundles
-from evaluation.govmem.scores import DependencyScores, Judged, Scores, by_dependency, mean_scores, scores_of
+from evaluation.govmem.scores import (
+    DependencyScores,
+    Judged,
+    Scores,
+    by_dependency,
+    differences,
+    mean_scores,
+    scores_of,
+)
 from evaluation.govmem.spec import Spec, load_spec
-from providers.governance.gate import Case
+from providers.errors import ConfigError
+from providers.governance.gate import Case, write_gate
 from providers.governance.policies import PUBLISHED, Policy
 from providers.types import Flow
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
+OURS = "ours"
+JUDGE = "llm_judge"
+RIVAL = "govmem_verified"
+"""The policy that ours is held against."""
 TABLE_III: dict[str, tuple[float, float, float, float]] = {
     "raw_frequency": (0.403, 1.000, 0.597, 0.000),
     "unique_source": (0.375, 0.500, 0.625, 0.000),
@@ -26,8 +38,16 @@ TABLE_III: dict[str, tuple[float, float, float, float]] = {
     "govmem_verified": (0.960, 0.960, 0.040, 0.151),
 }
 """Precision, recall, false promotion and review of the paper's table III, beside which ours stand."""
-SPLIT = ("raw_frequency", "source_scope", "govmem_verified")
+SPLIT = ("raw_frequency", "source_scope", "govmem_verified", OURS)
 """Policies whose decisions are shown by dependency."""
+
+
+class Difference(Flow):
+    """A mean difference over paired seeds with its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
 
 
 class GovMemBench(Flow):
@@ -41,44 +61,61 @@ class GovMemBench(Flow):
     policies: dict[str, Scores]
     by_dependency: dict[str, dict[str, DependencyScores]]
     """Of all seeds together."""
-    auprc_by_noise: dict[str, dict[str, float]]
+    ours_minus_govmem_verified: dict[str, Difference]
+    auprc_by_noise: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Noise level (as text) -> policy -> AUPRC; empty where no sweep was asked for."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The decisions of every policy, by name and seed."""
-
-    judged: dict[str, list[list[Judged]]]
-
-    def scores(self, name: str) -> list[Scores]:
-        return [scores_of(seed) for seed in self.judged[name]]
+Decided = dict[str, list[list[Judged]]]
+"""The decisions of every policy: name -> one list per seed."""
 
 
-def bench_govmem(spec: Spec | None = None, seeds: Sequence[int] = (), *, sweep: bool = False) -> GovMemBench:
-    """Run all policies on the specification's seeds (or on `seeds`), with the noise sweep of figure 2 if asked for."""
+async def bench_govmem(
+    spec: Spec | None = None, seeds: int | None = None, *, sweep: bool = False, judge: Path | None = None
+) -> GovMemBench:
+    """Run all policies on the specification's first `seeds` seeds (default: all).
+
+    `sweep` adds the rising noise of the paper's figure 2; `judge` is a config whose `models.verifier` decides too, by
+    one call per candidate. Raises ConfigError where there are not so many seeds or no such model, ModelError where
+    the model fails.
+    """
     spec = spec or load_spec()
-    used = tuple(seeds) or spec.seeds
-    compared = compare(spec, used, POLICIES)
+    if seeds is not None and not 1 <= seeds <= len(spec.seeds):
+        raise ConfigError(f"--seeds {seeds}: give 1 to {len(spec.seeds)}, the seeds are frozen.")
+    used = spec.seeds[:seeds]
+    judged = compare(spec, used, POLICIES)
+    if judge is not None:
+        judged[JUDGE] = await _judged_by_model(spec, used, judge)
+    sweeps = spec.noise_sweep if sweep else ()
+    curve = {f"{noise:g}": _auprc(spec, used, noise) for noise in sweeps}
+    return result_of(spec, used, judged).model_copy(update={"auprc_by_noise": curve})
+
+
+def result_of(spec: Spec, seeds: Sequence[int], judged: Decided) -> GovMemBench:
+    """The figures of decisions that were made."""
+    scores = {name: [scores_of(seed) for seed in of_seeds] for name, of_seeds in judged.items()}
     return GovMemBench(
         spec_version=spec.version,
-        seeds=used,
-        candidates=sum(map(len, compared.judged[next(iter(POLICIES))])),
+        seeds=tuple(seeds),
+        candidates=sum(map(len, judged[OURS])),
         clustering_noise=spec.clustering_noise,
-        policies={name: mean_scores(compared.scores(name)) for name in POLICIES},
-        by_dependency={name: by_dependency([one for seed in compared.judged[name] for one in seed]) for name in SPLIT},
-        auprc_by_noise={f"{noise:g}": _auprc(spec, used, noise) for noise in spec.noise_sweep} if sweep else {},
+        policies={name: mean_scores(of_seeds) for name, of_seeds in scores.items()},
+        by_dependency={name: by_dependency([one for seed in judged[name] for one in seed]) for name in SPLIT},
+        ours_minus_govmem_verified={
+            name: Difference(mean=mean, low=low, high=high)
+            for name, (mean, low, high) in differences(scores[OURS], scores[RIVAL]).items()
+        },
     )
 
 
-def compare(spec: Spec, seeds: Iterable[int], policies: Mapping[str, Policy], noise: float | None = None) -> Compared:
+def compare(spec: Spec, seeds: Iterable[int], policies: Mapping[str, Policy], noise: float | None = None) -> Decided:
     """Every policy's decision on every candidate of every seed."""
-    judged: dict[str, list[list[Judged]]] = {name: [] for name in policies}
+    judged: Decided = {name: [] for name in policies}
     for seed in seeds:
         cases = list(_cases(spec, seed, noise))
         for name, policy in policies.items():
             judged[name].append([Judged(policy(case), truth, bundle) for case, truth, bundle in cases])
-    return Compared(judged)
+    return judged
 
 
 def _cases(spec: Spec, seed: int, noise: float | None) -> Iterable[tuple[Case, Truth, int]]:
@@ -88,34 +125,28 @@ def _cases(spec: Spec, seed: int, noise: float | None) -> Iterable[tuple[Case, T
 
 
 def _auprc(spec: Spec, seeds: Sequence[int], noise: float) -> dict[str, float]:
-    compared = compare(spec, seeds, POLICIES, noise)
-    return {name: mean_scores(compared.scores(name)).auprc for name in POLICIES}
+    decided = compare(spec, seeds, POLICIES, noise)
+    return {name: mean_scores([scores_of(seed) for seed in judged]).auprc for name, judged in decided.items()}
 
 
-POLICIES: dict[str, Policy] = dict(PUBLISHED)
+async def _judged_by_model(spec: Spec, seeds: Sequence[int], config: Path) -> list[list[Judged]]:
+    """The decisions of the chat model, one list per seed; as many calls at once as its endpoint is set to take."""
+    from providers.governance.write_judge import judge_write
+    from synth.load_config import load_config
+    from synth.models import Models
+
+    models = Models(load_config(config).models)
+    model = models.get("verifier")
+    try:
+        judged = []
+        for seed in seeds:
+            cases = list(_cases(spec, seed, None))
+            audits = await asyncio.gather(*(judge_write(model, case) for case, _, _ in cases))
+            judged.append([Judged(a, truth, bundle) for a, (_, truth, bundle) in zip(audits, cases, strict=True)])
+        return judged
+    finally:
+        await model.close()
+
+
+POLICIES: dict[str, Policy] = {**PUBLISHED, OURS: write_gate}
 """All policies of the benchmark, in the order of the table."""
-
-
-def print_bench(bench: GovMemBench, console: Console | None = None) -> None:
-    """The tables for a terminal."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = console or Console()
-    table = Table(
-        title=f"GovMem-Bench: {bench.candidates:,} candidates, {len(bench.seeds)} seeds (in brackets: the paper)",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        pad_edge=False,
-    )
-    table.add_column("policy", no_wrap=True)
-    for title in ("precision", "recall", "false prom.", "review", "actionable", "B@1", "B@3", "AUPRC"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for name, scores in bench.policies.items():
-        four = (scores.precision, scores.recall, scores.false_promotion, scores.review)
-        paper = TABLE_III.get(name)
-        shown = [f"{ours:.3f}" + (f" ({paper[place]:.3f})" if paper else "") for place, ours in enumerate(four)]
-        rest = (scores.actionable_recall, scores.b_at_1, scores.b_at_3, scores.auprc)
-        table.add_row(name, *shown, *(f"{value:.3f}" for value in rest))
-    console.print(table)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from providers.lexical import STOP_WORDS, stem, words
 from providers.types import Flow, Step, Text, Trajectory, content_hash
 
 Trust = Literal["tool", "page", "user", "model", "untrusted"]
@@ -22,7 +23,7 @@ Scope = Literal["same", "older", "other", "unknown"]
 Dependency = Literal["independent", "copied_source", "echo", "shared_prompt", "shared_tool", "low_trust", "unknown"]
 
 TRUST_WEIGHT: dict[Trust, float] = {"tool": 1.0, "page": 1.0, "user": 1.0, "model": 0.5, "untrusted": 0.0}
-"""What one independent group counts at most, by its most trusted member (ours: the paper gives no weights)."""
+"""What one independent group counts, by its most trusted member (ours: the paper gives no weights)."""
 GROUNDED = frozenset({"tool", "page", "user"})
 
 UNKNOWN = "unknown lineage"
@@ -32,12 +33,8 @@ COPY_WORDS = 8
 SAME_SUBJECT = 0.8
 """Share of the shorter statement's words that the other must have, to be about the same thing."""
 
-_WORD = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)*")
-_STOP = frozenset(
-    "a an and are as at be been by does do for from had has have i in is it its of on or our that the their this to "
-    "was we were will with s t".split()
-)
-_NEGATION = frozenset("not no never cannot without isn doesn don won aren wasn neither nor".split())
+_NEGATION = frozenset("not no never cannot without isn doesn don didn won aren wasn neither nor".split())
+_UNSAID = STOP_WORDS | _NEGATION | {"s", "t"}
 _EDITING = re.compile(r"edit|write|patch|apply|insert|replace|create|delete", re.IGNORECASE)
 _UNCHANGED = re.compile(
     r"no changes|not applied|patch failed|hunk.*failed|nothing to (?:do|change)|error:", re.IGNORECASE
@@ -84,8 +81,9 @@ class Group:
 
     @property
     def weight(self) -> float:
-        """0 to 1: what the group counts."""
-        return max(TRUST_WEIGHT[observation.trust] for observation in self.observations)
+        """0 to 1: what the group counts. What shares anything with an untrusted observation counts nothing."""
+        weights = [TRUST_WEIGHT[observation.trust] for observation in self.observations]
+        return max(weights) if min(weights) > 0 else 0.0
 
     @property
     def grounded(self) -> bool:
@@ -151,6 +149,8 @@ def scope_of(observed: str, target: str) -> Scope:
         return "other"
     if not needed or version == needed:
         return "same"
+    if not version:
+        return "unknown"
     return "older" if _order(version) < _order(needed) else "other"
 
 
@@ -211,7 +211,7 @@ def dependency_keys(observation: Observation, *, wording: bool = True) -> list[s
 
 
 def effective_support(groups: Iterable[Group]) -> float:
-    """Independent groups, each counted by its most trusted member: 0 upwards, never more than their number."""
+    """Independent groups, each by its weight: 0 upwards, never more than their number."""
     return sum(group.weight for group in groups)
 
 
@@ -294,23 +294,23 @@ class _Statement:
 
 @lru_cache(maxsize=65_536)
 def _statement(text: str) -> _Statement:
-    tokens = [token.lower() for token in _WORD.findall(text)]
-    words = frozenset(token for token in tokens if not token[0].isdigit())
+    tokens = words(text)
+    said = [token for token in tokens if not token[0].isdigit()]
     return _Statement(
-        words=words - _STOP - _NEGATION,
+        words=frozenset(stem(token) for token in said if token not in _UNSAID),
         numbers=frozenset(token for token in tokens if token[0].isdigit()),
-        negated=bool(words & _NEGATION),
+        negated=not _NEGATION.isdisjoint(said),
     )
 
 
 @lru_cache(maxsize=65_536)
 def _wording(text: str) -> str:
-    return " ".join(token.lower() for token in _WORD.findall(text))
+    return " ".join(words(text))
 
 
 def _order(version: str) -> tuple[tuple[int, int, str], ...]:
     """Version parts in a form that compares: numbers as numbers, before words."""
-    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"[.\-_]", version))
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"[.\-_]", version))
 
 
 def _edit(step: Step) -> Edit:

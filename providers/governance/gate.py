@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from providers.distill.quoting import quoted, shortened
+from providers.governance.content import hidden_instruction, unfit
 from providers.governance.evidence import (
     Candidate,
     Dependency,
@@ -117,7 +118,7 @@ class Audit(Flow):
                 count = len(note.observations)
                 lines.append(f"  {title}: {count} observation{'s' * (count > 1)}{joined}, counts {note.weight:g}")
                 lines.append(f"    {quoted(note.example)}")
-        lines += [f"  not counted: {reason}" for reason in self.set_aside[:MOST_SHOWN]]
+        lines += [f"  not counted: {quoted(reason)}" for reason in self.set_aside[:MOST_SHOWN]]
         if self.check is not None:
             lines.append(f"  check: {self.check}")
         return lines
@@ -151,3 +152,89 @@ def _note(group: Group) -> GroupNote:
         weight=group.weight,
         example=shortened(group.observations[0].text, SHOWN_CHARACTERS),
     )
+
+
+POLICY = "ours"
+ENOUGH_SUPPORT = 2.0
+"""Effective support that needs no check: two groups that pages, tools or users stand behind, or more weaker ones."""
+
+
+def write_gate(case: Case) -> Audit:
+    """Our gate. In order: content, hidden instructions, counterevidence, scope, independent support, then the check.
+
+    It differs from GovMem-verified in what it rests on, not in a threshold: the cluster is only a proposal (strangers
+    are set aside, lost observations found again), what an untrusted observation touches counts nothing, and a passed
+    check alone promotes nothing that no page, tool or user stands behind.
+    """
+    for rule in (_by_content, _by_instruction, _by_counterevidence, _by_scope, _by_support):
+        ruling = rule(case)
+        if ruling is not None:
+            return audit(case, POLICY, ruling.decision, [ruling.reason], ruling.score, checked=False)
+    ruling = _by_check(case)
+    return audit(case, POLICY, ruling.decision, [ruling.reason], ruling.score, checked=True)
+
+
+@dataclass(frozen=True)
+class _Ruling:
+    decision: Decision
+    reason: str
+    score: float = 0.0
+
+
+def _by_content(case: Case) -> _Ruling | None:
+    reason = unfit(case.candidate.claim, case.candidate.observations)
+    return _Ruling(Decision.REJECT, reason) if reason else None
+
+
+def _by_instruction(case: Case) -> _Ruling | None:
+    """Whoever wrote an instruction into a memory may have written the rest too, so a person looks at it."""
+    texts = (case.candidate.claim, *(observation.text for observation in case.candidate.observations))
+    found = next(filter(None, map(hidden_instruction, texts)), None)
+    if found is None:
+        return None
+    return _Ruling(Decision.NEEDS_REVIEW, f"it addresses its reader instead of stating something: {quoted(found)}")
+
+
+def _by_counterevidence(case: Case) -> _Ruling | None:
+    """Only opposition that counts: nobody blocks a memory by contradicting it from untrusted places."""
+    against, support = case.evidence.opposition, case.evidence.support
+    if not against:
+        return None
+    if against >= support:
+        return _Ruling(Decision.REJECT, f"what contradicts it counts {against:g}, what supports it {support:g}")
+    reason = f"it is contradicted: {against:g} against {support:g} of effective support"
+    return _Ruling(Decision.NEEDS_REVIEW, reason, support - against)
+
+
+def _by_scope(case: Case) -> _Ruling | None:
+    if case.evidence.supporting:
+        return None
+    return _Ruling(Decision.REJECT, "nothing supports it in the environment where it is to hold")
+
+
+def _by_support(case: Case) -> _Ruling | None:
+    evidence = case.evidence
+    if evidence.support < ENOUGH_SUPPORT or not evidence.grounded:
+        return None
+    reason = f"{len(evidence.supporting)} independent groups support it in scope, uncontradicted"
+    return _Ruling(Decision.PROMOTE, reason, ENOUGH_SUPPORT + evidence.support)
+
+
+def _by_check(case: Case) -> _Ruling:
+    """Too little independent support: the check decides, as far as anything trusted was seen at all."""
+    evidence, check = case.evidence, case.check
+    if check == "failed":
+        return _Ruling(Decision.REJECT, "its support is not independent, and the check failed")
+    if not evidence.support:
+        if check == "passed":
+            reason = "the check passed, but all that supports it is untrusted"
+            return _Ruling(Decision.NEEDS_REVIEW, reason)
+        return _Ruling(Decision.REJECT, "all that supports it is untrusted, and the check could not tell")
+    if check == "unknown":
+        reason = "its support is not independent, and the check could not tell"
+        return _Ruling(Decision.NEEDS_REVIEW, reason, evidence.support)
+    if not evidence.grounded:
+        reason = "the check passed, but only agents say it: no page, tool or user stands behind it"
+        return _Ruling(Decision.NEEDS_REVIEW, reason, evidence.support)
+    reason = "its support is not independent, but the check passed"
+    return _Ruling(Decision.PROMOTE, reason, ENOUGH_SUPPORT + evidence.support)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from evaluation.govmem.bench import TABLE_III, compare
+import memroute
+from evaluation.govmem.bench import OURS, POLICIES, TABLE_III, compare
 from evaluation.govmem.bundles import Bundle, Truth, make_bundles
 from evaluation.govmem.scores import Judged, average_precision, by_dependency, differences, scores_of, utility
 from evaluation.govmem.spec import Spec, load_spec
@@ -90,13 +91,17 @@ def test_nothing_that_a_policy_sees_names_the_kind_or_the_truth(spec: Spec, bund
     assert all(len(id) == 16 for id in ids)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_policy_decides_alike_whatever_the_truth_is(name: str, bundle: Bundle) -> None:
-    """The check aside, which is a channel of its own: with the labels turned round no decision changes."""
-    turned = replace(bundle, truths={id: replace(t, valid=not t.valid) for id, t in bundle.truths.items()})
-    for made in (bundle, turned):
-        decisions = [PUBLISHED[name](Case(c, made.pool, made.checker)).decision for c in made.candidates]
-        assert decisions == [PUBLISHED[name](Case(c, bundle.pool, bundle.checker)).decision for c in bundle.candidates]
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_reads_nothing_from_names(name: str, bundle: Bundle) -> None:
+    """With other ids and in another order, everything is decided as before; the truth is in no case at all."""
+    renamed = {o.id: o.model_copy(update={"id": f"other {o.id}"}) for o in bundle.pool}
+    for candidate in bundle.candidates:
+        own = tuple(renamed.get(o.id, o) for o in candidate.observations)[::-1]
+        other = candidate.model_copy(update={"id": "x", "observations": own})
+        check = bundle.checker(candidate)
+        first = POLICIES[name](Case(candidate, bundle.pool, bundle.checker))
+        again = POLICIES[name](Case(other, tuple(renamed.values())[::-1], lambda _, check=check: check))
+        assert (again.decision, again.score) == (first.decision, pytest.approx(first.score))
 
 
 def test_halves_of_one_claim_have_one_check(small: Spec) -> None:
@@ -109,9 +114,9 @@ def test_halves_of_one_claim_have_one_check(small: Spec) -> None:
 
 @pytest.mark.slow
 def test_the_papers_policies_land_near_table_iii(spec: Spec) -> None:
-    compared = compare(spec, spec.seeds, PUBLISHED)
+    decided = compare(spec, spec.seeds, PUBLISHED)
     for name, (precision, recall, false_promotion, _) in TABLE_III.items():
-        seeds = compared.scores(name)
+        seeds = [scores_of(seed) for seed in decided[name]]
         for field, paper in (("precision", precision), ("recall", recall), ("false_promotion", false_promotion)):
             mean = sum(getattr(one, field) for one in seeds) / len(seeds)
             assert abs(mean - paper) <= 0.08, (name, field, mean)
@@ -176,6 +181,27 @@ def test_differences_are_paired_by_seed() -> None:
     low, high = scores_of([judged("promote", True)]), scores_of([judged("promote", False), judged("reject", True)])
     mean, bottom, top = differences([low, low], [high, high])["recall"]
     assert (mean, bottom, top) == (1.0, 1.0, 1.0)
+
+
+def test_the_command_prints_one_object_and_the_tables(
+    small: Spec, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("evaluation.govmem.bench.load_spec", lambda: small.model_copy(update={"noise_sweep": (0.0,)}))
+    assert memroute.main(["bench", "govmem", "--seeds", "2", "--sweep", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["policies"]) == set(POLICIES)
+    assert {"precision", "recall", "false_promotion", "review"} <= set(found["policies"]["govmem_verified"])
+    assert set(found["auprc_by_noise"]) == {"0"}
+    for name in ("raw_frequency", OURS):
+        assert sum(row["n"] for row in found["by_dependency"][name].values()) == found["candidates"]
+    assert memroute.main(["bench", "govmem", "--seeds", "1", "--markdown"]) == 0
+    tables = capsys.readouterr().out
+    assert all(f"| {name} |" in tables for name in POLICIES)
+
+
+def test_more_seeds_than_are_frozen_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert memroute.main(["bench", "govmem", "--seeds", "11"]) == 2
+    assert "1 to 10" in capsys.readouterr().err
 
 
 def test_a_wrong_specification_is_named(tmp_path: Path, spec: Spec) -> None:
