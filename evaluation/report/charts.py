@@ -53,6 +53,11 @@ def heat(value: float | None, low: float = 0.0, high: float = 1.0) -> str:
     return f"h{min(HEAT_STEPS - 1, max(0, int(share * HEAT_STEPS)))}"
 
 
+def short_count(count: int) -> str:
+    """A count that fits above a narrow bar: thousands with one decimal."""
+    return f"{count}" if count < 1000 else f"{count / 1000:.1f}k"
+
+
 @dataclass(frozen=True)
 class Segment:
     """One part of a stacked bar, in percent of the width."""

@@ -100,6 +100,7 @@ def environment() -> jinja2.Environment:
         "absent": words.ABSENT,
         "titles": words.GROUPS,
         "fate_names": fate_names,
+        "short_count": charts.short_count,
         "transfer_words": words.transfer,
     }
     return environment

@@ -21,8 +21,8 @@ from rich.console import Console
 from evaluation import words
 from evaluation.replay import evaluate
 from evaluation.report.behaviour import Dot, _free
-from evaluation.report.charts import heat, nice_scale, series_of, smooth, stack
-from evaluation.report.compare import Compared, differing
+from evaluation.report.charts import heat, nice_scale, series_of, short_count, smooth, stack
+from evaluation.report.compare import Compared, differing, warnings
 from evaluation.report.details import MARK, _later_prompts
 from evaluation.report.html import write_report
 from evaluation.report.runs import report_runs
@@ -228,6 +228,10 @@ def test_nice_scale_covers_its_values_on_round_ticks() -> None:
     assert nice_scale([]).ticks
 
 
+def test_counts_above_narrow_bars_are_short() -> None:
+    assert [short_count(count) for count in (7, 999, 4208)] == ["7", "999", "4.2k"]
+
+
 def test_heat_classes() -> None:
     assert [heat(0.0), heat(0.55), heat(1.0), heat(None)] == ["h0", "h5", "h9", "hx"]
 
@@ -389,6 +393,15 @@ async def test_runs_are_compared_with_what_differs(tmp_path: Path, monkeypatch: 
     (configs[1].runs_dir / "made" / "evaluation" / "dev.json").unlink()
     with pytest.raises(ConfigError, match="memroute evaluate"):
         report_runs(configs)
+
+
+def test_runs_of_different_suites_are_no_comparison_of_policies() -> None:
+    made = [Evaluation.model_construct(suite=s, split="dev", n=5, repeats=2, providers=("a",)) for s in ("one", "two")]
+    found = warnings([Compared(one.suite, one, {}) for one in made])
+    assert found == [
+        "The runs have different suites (one: one; two: two), so their figures are not differences of policies."
+    ]
+    assert warnings([Compared("x", made[0], {}), Compared("y", made[0], {})]) == []
 
 
 def test_settings_that_differ_are_dotted() -> None:
