@@ -90,6 +90,8 @@ _EXPORTS = {
 __all__ = ["main", *(name for names in _EXPORTS.values() for name in names)]
 
 ROOT = Path(__file__).resolve().parent
+PURPOSES = ("agent", "distiller", "judge", "verifier", "router")
+"""What chat models are asked for, as `synth.config.Purpose` has it."""
 ROOMS = ("lm", "providers", "router", "synth", "evaluation", "train")
 
 
@@ -340,7 +342,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--export", type=Path, metavar="DIR", help="also write the dataset to a folder of its own")
     parser.add_argument(
-        "--format", choices=("jsonl", "parquet"), default="parquet", help="of the exported files (default: parquet)"
+        "--format", choices=("jsonl", "parquet"), help="of the exported files (default: parquet); only with --export"
     )
 
 
@@ -423,7 +425,7 @@ def _bank_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--kind", help="records of this kind")
     show.add_argument("--state", help="records in this state, e.g. archived")
     for sub in (show, review):
-        sub.add_argument("--limit", type=int, default=20, metavar="N", help="show at most N (20)")
+        sub.add_argument("--limit", type=_count, default=20, metavar="N", help="show at most N (20)")
     history.add_argument("record", metavar="ID", help="the record")
     review.add_argument("--accept", metavar="ID", help="let this record be retrieved")
     review.add_argument("--reject", metavar="ID", help="keep this record, and all that say the same, out")
@@ -452,13 +454,31 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     govmem.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
+def _count(text: str) -> int:
+    """A whole number from 0 up."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+    return int(text)
+
+
+def _days(text: str) -> float:
+    """A number of days from 0 up."""
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not 0 <= days < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 0 up")
+    return days
+
+
 def _cache_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     stats = actions.add_parser("stats", help="kept answers, how often they were given, what all calls cost")
     prune = actions.add_parser("prune", help="delete kept answers; what was spent stays counted")
-    prune.add_argument("--unused-days", type=float, metavar="N", help="answers neither made nor given for N days")
+    prune.add_argument("--unused-days", type=_days, metavar="N", help="answers neither made nor given for N days")
     prune.add_argument("--model", help="answers of this model")
-    prune.add_argument("--purpose", help="answers to this purpose: agent, distiller, judge, verifier or router")
+    prune.add_argument("--purpose", choices=PURPOSES, metavar="PURPOSE", help=f"answers to it: {', '.join(PURPOSES)}")
     prune.add_argument("--never-hit", action="store_true", help="answers that were never given again")
     prune.add_argument("--all", action="store_true", help="all answers")
     for sub in (stats, prune):
@@ -514,7 +534,8 @@ def _build(run: Run, args: argparse.Namespace) -> object:
     if getattr(args, "export", None) is not None:
         from synth.export import export_dataset
 
-        export_dataset(run, args.export, args.format)
+        export_dataset(run, args.export, args.format or "parquet")
+        print(f"build: exported to {args.export}", file=sys.stderr)
     if getattr(args, "explain", None) is not None:
         from synth.explain import explain
 
@@ -563,6 +584,8 @@ def _do_stages(args: argparse.Namespace) -> int:
     from synth.load_config import load_config
     from synth.plan import plan
 
+    if getattr(args, "format", None) is not None and args.export is None:
+        return _complain('--format is of the files that --export writes: give both; see "memroute build --help".', 2)
     overrides = [*args.overrides, *_policy_override(getattr(args, "policies", None))]
     config = load_config(args.config, overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
     stages = tuple(stage for stage in STAGES if args.verb in (stage.name, "run"))

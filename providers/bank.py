@@ -25,6 +25,8 @@ from providers.schema import (
     SCHEMA,
     Held,
     count_spaces,
+    encoder_of,
+    made_with,
     migrate,
     row_digest,
     write_space,
@@ -296,7 +298,7 @@ class MemoryBank:
                 raise BankError(f"The bank {self.path} is empty (0 bytes), so {MENDS['SQLITE_CORRUPT']}.")
             (application,) = self._writer.execute("PRAGMA application_id").fetchone()
             if application != APPLICATION_ID:
-                raise BankError(f"The file {self.path} cannot be used: {MENDS['SQLITE_NOTADB']}.")
+                raise unusable(self.path, "SQLITE_NOTADB")
             self._check_pages()
             meta = dict(self._writer.execute("SELECT key, value FROM meta"))
             if meta.get("schema_version") != str(BANK_SCHEMA):
@@ -305,11 +307,13 @@ class MemoryBank:
             self._check_spaces(meta.get("spaces"))
             if "scrub" in meta:
                 self._finish_scrub()
-        made_with = f"{meta.get('encoder')} with {meta.get('dimension')} dimensions"
-        asked = f"{self.encoder.identity} with {self.encoder.dimension} dimensions"
-        if made_with != asked:
+        recorded = encoder_of(meta)
+        if recorded is None:
+            raise unusable(self.path, "SQLITE_CORRUPT")
+        if recorded != (self.encoder.identity, self.encoder.dimension):
+            was, asked = recorded, f"{self.encoder.identity} with {self.encoder.dimension} dimensions"
             raise BankError(
-                f"The bank {self.path} was filled through the encoder {made_with}, not {asked}: "
+                f"The bank {self.path} was filled through the encoder {was[0]} with {was[1]} dimensions, not {asked}: "
                 "set `encoder` to the one that it was made with, or use another bank file."
             )
 
@@ -377,6 +381,11 @@ def _held(connection: sqlite3.Connection, key: Key) -> Held | None:
     return Held(*row[2:-1])
 
 
+def unusable(path: Path, code: str) -> BankError:
+    """The error for a file that SQLite reads and that is no bank, or not as it was written, with the code's mend."""
+    return BankError(f"The bank {path} cannot be used: {MENDS[code]}.")
+
+
 @contextmanager
 def reporting(path: Path) -> Iterator[None]:
     """Turns SQLite's errors into BankErrors that name the file and the mend."""
@@ -395,9 +404,8 @@ def _create(path: Path, encoder: Encoder) -> None:
         connection.executescript(f"PRAGMA application_id = {APPLICATION_ID}; BEGIN; {SCHEMA} COMMIT;")
         rows = [
             ("schema_version", str(BANK_SCHEMA)),
-            ("encoder", encoder.identity),
-            ("dimension", str(encoder.dimension)),
             ("spaces", "0"),
+            *made_with(encoder.identity, encoder.dimension),
         ]
         connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         connection.commit()

@@ -14,13 +14,14 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from providers.bank import MemoryBank, reporting
+from providers.bank import MemoryBank, reporting, unusable
 from providers.embedder import CachedEncoder, Encoder, Recorded, load_encoder
 from providers.errors import BankError, ConfigError
 from providers.forgetting import Selection
 from providers.governance.review import Life, Waitlist, decide, lives, waitlist
 from providers.index_file import index_path
-from providers.namespaces import within
+from providers.namespaces import checked_namespace, within
+from providers.schema import APPLICATION_ID, encoder_of
 from providers.space import REDACTED
 from providers.transfer import header_of
 from providers.types import Flow, Record
@@ -135,7 +136,9 @@ def _show(given: Mapping[str, Any]) -> Done:
         lines.append(f"    {text if given['id'] else text[:TEXT_CHARACTERS]}")
         if given["id"]:
             lines.append(f"    {record.model_dump_json(indent=2, exclude={'text'})}")
-    if found[given["limit"] :]:
+    if not found:
+        lines.append("No record fits what was given.")
+    elif found[given["limit"] :]:
         lines.append(f"... and {len(found) - len(shown.records):,} more (--limit)")
     return Done(shown, lines)
 
@@ -151,6 +154,7 @@ def _verify(given: Mapping[str, Any]) -> Done:
 
 def _export(given: Mapping[str, Any]) -> Done:
     with _opened(bank_file(given["bank"])) as bank:
+        _keys(bank, given)
         done = bank.export(given["file"], given["provider"], given["namespace"])
     return Done(done, [f"{done.records:,} records and {done.receipts:,} receipts are in {given['file']}."])
 
@@ -186,6 +190,7 @@ def _forget(given: Mapping[str, Any]) -> Done:
     encoder = CachedEncoder(_recorded(path), cache if cache.exists() else None)
     try:
         with MemoryBank.open(path, encoder) as bank:
+            _keys(bank, given)
             done = bank.forget(selection)
     finally:
         encoder.close()
@@ -285,8 +290,14 @@ def _recorded(path: Path) -> Encoder:
         reporting(path),
         closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True)) as connection,
     ):
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application != APPLICATION_ID:
+            raise unusable(path, "SQLITE_NOTADB")
         meta = dict(connection.execute("SELECT key, value FROM meta"))
-    return Recorded(str(meta.get("encoder")), int(meta.get("dimension", 0)))
+    recorded = encoder_of(meta)
+    if recorded is None:
+        raise unusable(path, "SQLITE_CORRUPT")
+    return Recorded(*recorded)
 
 
 def _opened(path: Path) -> MemoryBank:
@@ -294,9 +305,21 @@ def _opened(path: Path) -> MemoryBank:
 
 
 def _keys(bank: MemoryBank, given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The spaces that were asked for."""
+    """The spaces that were asked for.
+
+    Raises ConfigError for what is no namespace, and for a provider that keeps nothing here: a misspelt name must not
+    read as "nothing there" or "forgotten".
+    """
+    if given["namespace"] is not None:
+        checked_namespace(given["namespace"])
     with bank.reporting():
         keys = bank.committed.execute("SELECT provider, namespace FROM generations ORDER BY 1, 2").fetchall()
+    names = sorted({provider for provider, _ in keys})
+    if given["provider"] not in (None, *names):
+        raise ConfigError(
+            f"The bank {bank.path} keeps nothing of a provider {given['provider']!r}; "
+            f"there are: {', '.join(names) or 'none'}."
+        )
     return [
         (provider, namespace)
         for provider, namespace in keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -153,6 +153,28 @@ def write_space(connection: sqlite3.Connection, key: tuple[str, str], held: Held
     connection.execute(
         "INSERT OR REPLACE INTO generations VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, row_digest(*values))
     )
+
+
+def made_with(encoder: str, dimension: int) -> list[tuple[str, str]]:
+    """Rows of `meta` that say which encoder a bank is filled through, with a digest of their own."""
+    return [
+        ("encoder", encoder),
+        ("dimension", str(dimension)),
+        ("made_with", str(row_digest(encoder, str(dimension)))),
+    ]
+
+
+def encoder_of(meta: Mapping[str, str]) -> tuple[str, int] | None:
+    """The encoder that a bank was filled through, and its dimension; None where they are not what was written.
+
+    Banks that were made without the digest are taken at their word.
+    """
+    encoder, dimension = str(meta.get("encoder", "")), str(meta.get("dimension", ""))
+    if not encoder or not (dimension.isascii() and dimension.isdigit()):
+        return None
+    if "made_with" in meta and meta["made_with"] != str(row_digest(encoder, dimension)):
+        return None
+    return encoder, int(dimension)
 
 
 def count_spaces(connection: sqlite3.Connection) -> None:

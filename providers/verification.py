@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from providers.errors import BankError
 from providers.index_file import index_folder, index_path, read_identity
-from providers.schema import APPLICATION_ID, BANK_SCHEMA, COLUMNS, content_sum, row_digest
+from providers.schema import APPLICATION_ID, BANK_SCHEMA, COLUMNS, content_sum, encoder_of, row_digest
 from providers.types import Flow, Record, StoreReceipt
 
 Key = tuple[str, str]
@@ -108,6 +108,10 @@ class _Reader:
             raise sqlite3.DatabaseError(
                 f"schema version {self.meta.get('schema_version')}, not {BANK_SCHEMA}: open it once to migrate it"
             )
+        recorded = encoder_of(self.meta)
+        if recorded is None:
+            raise sqlite3.DatabaseError("what it says of its encoder is not what was written")
+        self.dimension = recorded[1]
         if "scrub" in self.meta:
             what = "bytes of forgotten rows may still be in the file; they go when it is next opened for writing"
             self.findings.append(Finding(level="note", where="file", what=what))
@@ -143,7 +147,7 @@ class _Reader:
             self.texts[(*key, record.id)] = bool(record.text)
 
     def _read_vectors(self, connection: sqlite3.Connection) -> None:
-        dimension = int(self.meta.get("dimension", 0))
+        dimension = self.dimension
         for name, key, (record_id, blob) in self._rows_of(connection, "vectors"):
             if not self.texts.pop((*key, str(record_id)), False):
                 self._damage(name, "it belongs to no record with text")

@@ -179,7 +179,7 @@ class ExploreConfig(Section):
     """Tries of an episode whose error may pass: a busy endpoint, a dropped connection."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Wait before the second try, doubled each time; a server's Retry-After counts where it is longer."""
-    fail_on_error: bool | float | int = 0.1
+    fail_on_error: bool | float | int = Field(default=0.1, ge=0)
     """True: the first failed episode stops the run; a share below 1, or a count from 1 up."""
     max_episodes: int | None = Field(default=None, ge=1)
     """Most episodes of the exploration over all its starts, repeated tries included; it stops there."""
@@ -226,11 +226,11 @@ class RewardConfig(Section):
 class DatasetConfig(Section):
     """Rows kept per phase; None keeps all."""
 
-    max_begin: int | None = None
+    max_begin: int | None = Field(default=None, ge=0)
     """Most Begin rows; null keeps all."""
-    max_in: int | None = 40
+    max_in: int | None = Field(default=40, ge=0)
     """Most In rows; null keeps all."""
-    max_end: int | None = 40
+    max_end: int | None = Field(default=40, ge=0)
     """Most End rows; null keeps all."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of the tasks whose rows are held out to watch the training."""
@@ -243,27 +243,27 @@ class TrainConfig(Section):
     """`smollm2-135m` from its wheel, a local folder, or a hub id."""
     codec: Literal["marks", "json"] = "marks"
     """How a decision is put to the model: marks for compact models, json for large ones."""
-    lora_r: int = 16
+    lora_r: int = Field(default=16, ge=1)
     """Rank of the adapters."""
-    lora_alpha: int = 32
+    lora_alpha: int = Field(default=32, ge=1)
     """Scale of the adapters."""
-    lora_dropout: float = 0.05
+    lora_dropout: float = Field(default=0.05, ge=0, lt=1)
     """Dropout of the adapters."""
     upper_layers: float = Field(default=0.5, gt=0, le=1)
     """Share of the layers, from the top, that get adapters."""
-    learning_rate: float = 3e-4
+    learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
     """Peak of the cosine schedule."""
-    warmup_ratio: float = 0.1
+    warmup_ratio: float = Field(default=0.1, ge=0, le=1)
     """Share of the steps in which the rate rises."""
-    batch_size: int = 4
+    batch_size: int = Field(default=4, ge=1)
     """Rows per step."""
-    accumulation: int = 2
+    accumulation: int = Field(default=2, ge=1)
     """Steps whose gradients are added up."""
-    epochs: float = 2.0
+    epochs: float = Field(default=2.0, gt=0, allow_inf_nan=False)
     """Passes over the rows."""
-    max_tokens: int = 400
+    max_tokens: int = Field(default=400, ge=1)
     """Longest prompt; a longer one stops the training before it starts."""
-    max_minutes: float | None = 6.0
+    max_minutes: float | None = Field(default=6.0, gt=0)
     """Training stops after this many minutes at the next step, and says so; None never stops."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Number format of the weights in training."""
@@ -289,7 +289,7 @@ class EvaluateConfig(Section):
     """Working memory in every evaluated arm but `none`, which is the task agent alone."""
     policies: tuple[str, ...] | Literal["standard", "all"] = "standard"
     """Names of policies; `standard`: all Begin policies by replay; `all`: with ablations and with online runs too."""
-    bootstrap: int = 10_000
+    bootstrap: int = Field(default=10_000, ge=1)
     """Resamples of the intervals."""
     shuffle: bool = True
     """Also run the control in which retrieved texts are shuffled across families."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import Any
 
 from providers.errors import ConfigError
 from providers.files import write_atomically
@@ -18,11 +20,24 @@ def export_dataset(run: Run, folder: Path, file_format: Format) -> list[Path]:
     """Write the run's dataset to `folder` and give the files; an earlier export there is replaced.
 
     Raises:
-        ConfigError: there is no dataset yet, or the folder holds something that is no export.
+        ConfigError: there is no dataset yet, or the folder holds something else, lies in the run, or cannot be written.
     """
     card = load_card(run)
+    if folder.resolve().is_relative_to(run.root.resolve()):
+        raise ConfigError(f"{folder} lies in the run's own folder: choose one outside of {run.root}")
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "card.json").exists())):
         raise ConfigError(f"{folder} holds something else: choose an empty folder, or one of an earlier export")
+    try:
+        return _write(run, card, folder, file_format)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        raise ConfigError(
+            f"{folder} cannot be written ({error.strerror or error}): choose a folder that can be made"
+        ) from error
+
+
+def _write(run: Run, card: dict[str, Any], folder: Path, file_format: Format) -> list[Path]:
     for stale in (folder / f"{part}.{ending}" for part in PARTS for ending in ("jsonl", "parquet")):
         stale.unlink(missing_ok=True)
     written = []

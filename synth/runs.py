@@ -37,6 +37,7 @@ _BINDING = (
     "agent.warmup_max_steps",
     "agent.options",
     "providers",
+    "relevance_floors",
     "encoder.name",
     "encoder.options",
     "distiller",

@@ -40,16 +40,17 @@ class Check(Flow):
 
 def require(provider: str, property_name: str, folder: Path) -> str:
     """Check one property in an empty folder; gives what was seen, raises NotConforming or the provider's own error."""
-    if property_name not in PROPERTIES:
-        raise ConfigError(f"There is no property {property_name!r}: there are {', '.join(PROPERTIES)}.")
+    _known([property_name])
     return asyncio.run(PROPERTIES[property_name](Bench(provider, folder))) or ""  # type: ignore[arg-type]
 
 
-def check_providers(providers: Sequence[str], properties: Iterable[str] = tuple(PROPERTIES)) -> Iterator[Check]:
+def check_providers(providers: Sequence[str], properties: Sequence[str] = tuple(PROPERTIES)) -> Iterator[Check]:
     """Check every property of every provider, each in a folder of its own that is removed afterwards.
 
-    Whatever a provider raises is a failed check with its reason; ConfigError where a name is no provider's.
+    Whatever a provider raises is a failed check with its reason; ConfigError where a name is no provider's or no
+    property's.
     """
+    _known(properties)
     for name in providers:
         provider_class(name)
     for name in providers:
@@ -63,6 +64,12 @@ def properties_list() -> str:
     for name, check in PROPERTIES.items():
         lines.append(f"- `{name}`: {' '.join((check.__doc__ or '').split())}")
     return "\n".join(lines) + "\n"
+
+
+def _known(properties: Sequence[str]) -> None:
+    for name in properties:
+        if name not in PROPERTIES:
+            raise ConfigError(f"There is no property {name!r}: there are {', '.join(PROPERTIES)}.")
 
 
 def _check(provider: str, property_name: str) -> Check:

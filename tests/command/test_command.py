@@ -115,6 +115,12 @@ def test_help_of_every_verb_teaches_and_imports_nothing_heavy(verb: str) -> None
         (["warmup", "{config}", "--set", "encoder.name=minilm2"], "There is no encoder 'minilm2'"),
         (["providers", "describe", "expl"], "did you mean 'expel'?"),
         (["config"], "required: ACTION"),
+        (["providers", "check", "expel", "--property", "empty_stor"], "There is no property 'empty_stor'"),
+        (["build", "{config}", "--format", "jsonl"], "--format is of the files that --export writes"),
+        (["bank", "show", ".", "--limit", "-1"], "'-1' is no whole number from 0 up"),
+        (["cache", "prune", "{config}", "--unused-days", "-1"], "'-1' is no number of days from 0 up"),
+        (["cache", "prune", "{config}", "--unused-days", "nan"], "'nan' is no number of days from 0 up"),
+        (["cache", "prune", "{config}", "--purpose", "juge"], "invalid choice: 'juge'"),
     ],
 )
 def test_a_wrong_call_is_one_sentence_and_exit_code_2(
@@ -252,6 +258,14 @@ def test_public_names_are_imported_when_asked_for() -> None:
     assert memroute.ProviderCard.__module__ == "providers.base"
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         memroute.Nonsense  # noqa: B018
+
+
+def test_purposes_are_those_of_the_config() -> None:
+    from typing import get_args
+
+    from synth.config import Purpose
+
+    assert get_args(Purpose) == memroute.PURPOSES
 
 
 def test_static_and_lazy_names_agree() -> None:

@@ -114,6 +114,14 @@ def test_forget_says_what_went(folder: Path, capsys: pytest.CaptureFixture[str])
         (["forget", ".", "--older-than", "soon"], "'soon' is no age"),
         (["forget", ".", "--namespace", "../x"], "is not a namespace"),
         (["forget", ".", "--task", "t1", "--cache", "nowhere"], "no encoder's cache nowhere"),
+        (["stats", ".", "--namespace", "../x"], "is not a namespace"),
+        (["stats", ".", "--namespace", ""], "A namespace is needed"),
+        (["show", ".", "--namespace", "../x"], "is not a namespace"),
+        (["export", ".", "out.jsonl", "--namespace", "../x"], "is not a namespace"),
+        (["stats", ".", "--provider", "tyo"], "keeps nothing of a provider 'tyo'; there are: toy"),
+        (["show", ".", "--provider", "tyo"], "keeps nothing of a provider 'tyo'"),
+        (["export", ".", "out.jsonl", "--provider", "tyo"], "keeps nothing of a provider 'tyo'"),
+        (["forget", ".", "--text", "coal", "--provider", "tyo"], "keeps nothing of a provider 'tyo'"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_sentence(
@@ -128,6 +136,31 @@ def test_a_wrong_call_ends_with_2_and_one_sentence(
     assert code == 2
     assert message in text
     assert len(text.splitlines()) == 1
+
+
+def test_nothing_found_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "show", folder, "--kind", "poem") == (0, "No record fits what was given.\n")
+
+
+@pytest.mark.parametrize(("key", "value"), [("dimension", "25G"), ("dimension", "257"), ("encoder", "hashing-257")])
+def test_a_bank_that_misstates_its_encoder_is_damaged(
+    folder: Path, capsys: pytest.CaptureFixture[str], key: str, value: str
+) -> None:
+    with sqlite3.connect(folder / "bank.sqlite") as connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+    for action in (["stats"], ["show"], ["export", folder / "out.jsonl"], ["forget", "--text", "coal"]):
+        code, text = told(capsys, action[0], folder, *action[1:])
+        assert (code, "it is damaged" in text) == (1, True)
+    code, text = told(capsys, "verify", folder)
+    assert (code, "what it says of its encoder is not what was written" in text) == (1, True)
+    assert not (folder / "out.jsonl").exists()
+
+
+def test_another_database_is_no_bank(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sqlite3.connect(folder / "run.sqlite") as connection:
+        connection.execute("CREATE TABLE episodes (id TEXT)")
+    code, text = told(capsys, "stats", folder / "run.sqlite")
+    assert (code, "it is not a memroute bank" in text) == (1, True)
 
 
 def test_ages_are_read_with_their_units() -> None:

@@ -409,6 +409,23 @@ async def test_an_export_replaces_no_stranger_files(run: Run, tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 
 
+async def test_an_export_never_touches_the_runs_own_folder(run: Run) -> None:
+    build(run)
+    before = {path.name: path.read_bytes() for path in run.dataset.iterdir()}
+    for folder in (run.dataset, run.root / "shared", run.dataset / ".." / "dataset"):
+        with pytest.raises(ConfigError, match="the run's own folder"):
+            export_dataset(run, folder, "jsonl")
+    assert {path.name: path.read_bytes() for path in run.dataset.iterdir()} == before
+
+
+async def test_an_export_to_what_is_no_folder_says_so(run: Run, tmp_path: Path) -> None:
+    build(run)
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file" / "below", tmp_path / ("x" * 300)):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            export_dataset(run, folder, "jsonl")
+
+
 def test_a_part_without_rows_is_not_promised(facts: Facts) -> None:
     facts.config = facts.config.model_copy(update={"dataset": DatasetConfig(validation_share=0.0)})
     facts.task("told", notes=(0.0, 0.4), lessons=(1.0, 0.8))

@@ -86,6 +86,16 @@ def test_values_given_by_name_win_over_overrides(path: Path) -> None:
         ("suite..warmup=3", 'wants "section.key=value"'),
         ("name=../escape", 'name: "../escape" cannot name a run\'s folder'),
         ("name=''", "cannot name a run's folder"),
+        ("explore.fail_on_error=-1", "explore.fail_on_error: input should be greater than or equal to 0"),
+        ("explore.fail_on_error=.nan", "explore.fail_on_error: input should be greater than or equal to 0"),
+        ("dataset.max_in=-5", "dataset.max_in: input should be greater than or equal to 0, not -5"),
+        ("train.lora_r=0", "train.lora_r: input should be greater than or equal to 1, not 0"),
+        ("train.batch_size=0", "train.batch_size: input should be greater than or equal to 1, not 0"),
+        ("train.learning_rate=.nan", "train.learning_rate: input should be"),
+        ("train.learning_rate=-1.0", "train.learning_rate: input should be greater than 0, not -1.0"),
+        ("train.epochs=0", "train.epochs: input should be greater than 0, not 0"),
+        ("train.max_minutes=-1", "train.max_minutes: input should be greater than 0, not -1"),
+        ("evaluate.bootstrap=0", "evaluate.bootstrap: input should be greater than or equal to 1, not 0"),
     ],
 )
 def test_a_wrong_override_is_named_with_its_mend(path: Path, override: str, words: str) -> None:

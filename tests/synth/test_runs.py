@@ -47,6 +47,9 @@ def test_other_settings_are_refused_with_the_keys_that_differ(tmp_path: Path) ->
     suite = SuiteConfig(name="toy_world:ToySuite", warmup=61, explore=24)
     with pytest.raises(ConfigError, match=r"suite\.warmup was 60, is 61"):
         Run.open(toy_config(tmp_path, suite=suite))
+    name = toy_config(tmp_path).providers[0]
+    with pytest.raises(ConfigError, match=r"relevance_floors was \{\}, is "):
+        Run.open(toy_config(tmp_path, relevance_floors={name: 0.5}))
 
 
 def test_settings_that_only_later_stages_read_may_change_and_are_recorded(tmp_path: Path) -> None:
