@@ -23,11 +23,8 @@ def export_dataset(run: Run, folder: Path, file_format: Format) -> list[Path]:
         ConfigError: there is no dataset yet, or the folder holds something else, lies in the run, or cannot be written.
     """
     card = load_card(run)
-    if folder.resolve().is_relative_to(run.root.resolve()):
-        raise ConfigError(f"{folder} lies in the run's own folder: choose one outside of {run.root}")
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "card.json").exists())):
-        raise ConfigError(f"{folder} holds something else: choose an empty folder, or one of an earlier export")
     try:
+        _check_folder(run, folder)
         return _write(run, card, folder, file_format)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -35,6 +32,13 @@ def export_dataset(run: Run, folder: Path, file_format: Format) -> list[Path]:
         raise ConfigError(
             f"{folder} cannot be written ({error.strerror or error}): choose a folder that can be made"
         ) from error
+
+
+def _check_folder(run: Run, folder: Path) -> None:
+    if folder.resolve().is_relative_to(run.root.resolve()):
+        raise ConfigError(f"{folder} lies in the run's own folder: choose one outside of {run.root}")
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "card.json").exists())):
+        raise ConfigError(f"{folder} holds something else: choose an empty folder, or one of an earlier export")
 
 
 def _write(run: Run, card: dict[str, Any], folder: Path, file_format: Format) -> list[Path]:

@@ -12,6 +12,7 @@ from memory_toys import ENCODER, open_bank, run_of
 from providers.bank import MemoryBank
 from providers.errors import BankError
 from providers.schema import BANK_SCHEMA, content_sum, row_digest
+from providers.types import Step, Trajectory
 
 KEPT = Path(__file__).parent / "banks" / "schema_1.sqlite"
 
@@ -27,6 +28,13 @@ def columns_of(path: Path) -> dict[str, list[str]]:
         return {table: [c[1] for c in connection.execute(f"PRAGMA table_info({table})")] for table in sorted(tables)}
 
 
+def kept_run(task_id: str) -> Trajectory:
+    """The runs of the kept bank: their ids hash exactly these words."""
+    question = "What is the area of Chad?"
+    step = Step(index=0, tool="search", arguments={"query": question}, observation="1. [Chad](/chad)")
+    return Trajectory.make(task_id=task_id, question=question, agent="toy", seed=0, steps=(step,), answer="1")
+
+
 def test_a_bank_of_schema_1_keeps_all_that_it_held(tmp_path: Path) -> None:
     shutil.copy(KEPT, tmp_path / "bank.sqlite")
     for _ in range(2):
@@ -36,7 +44,7 @@ def test_a_bank_of_schema_1_keeps_all_that_it_held(tmp_path: Path) -> None:
             assert sorted(record.text for record in ann.records()) == ["coal in Chad", "river in Mali"]
             assert [record.text for record in ann.records(state=("archived",))] == ["border of Peru"]
             assert local.counter("stored") == 3
-            receipt = ann.receipt_of(run_of("task-2").id)
+            receipt = ann.receipt_of(kept_run("task-2").id)
             assert receipt is not None
             assert receipt.record_ids == (ann.records(state=("archived",))[0].id,)
             (hit, score), *_ = local.search_dense(ENCODER.encode(["coal in Chad"])[0], 1)
@@ -129,7 +137,7 @@ def test_a_harmed_receipt_or_counter_is_told(tmp_path: Path, table: str) -> None
         )
     with open_bank(tmp_path) as bank:
         space = bank.space("toy")
-        ask = {"counters": lambda: space.counter("stored"), "offers": lambda: space.receipt_of(run_of("task-1").id)}
+        ask = {"counters": lambda: space.counter("stored"), "offers": lambda: space.receipt_of(kept_run("task-1").id)}
         with pytest.raises(BankError, match=r"damaged: one of the receipts and counters"):
             ask[table]()
 
