@@ -88,11 +88,11 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
         return Outcome(correct=correct, source="verifier")
 
     def lead(self, query: Query) -> tuple[str, str] | None:
-        chosen = [record for part in self._chosen(query) for record in part]
+        chosen = [record for part in self.chosen(query) for record in part]
         return (_said(chosen[0]), chosen[0].id) if chosen else None
 
     def find(self, query: Query) -> Retrieval:
-        positive, summaries, guards = self._chosen(query)
+        positive, summaries, guards = self.chosen(query)
         shown = [*positive, *summaries, *guards]
         if not shown:
             return Retrieval(provider=self.card.name)
@@ -155,7 +155,7 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
         text = " ".join(part for part in (item.title, item.description, item.content, evidence) if part)
         return self.space.new_record(kind, trajectory, place, text=text, payload=payload, signature=signature)
 
-    def _chosen(self, query: Query) -> tuple[list[Record], list[Record], list[Record]]:
+    def chosen(self, query: Query) -> tuple[list[Record], list[Record], list[Record]]:
         """Positive memories, summaries and failure guards to show, each best first."""
         pool = self._pool(query)
         fitting = {record.id for record in self.fitting(query, pool.records)}
