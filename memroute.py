@@ -349,6 +349,23 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
 def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _stage_arguments(parser)
     parser.add_argument("--only", choices=("lm", "heads"), help="train one of the two routers alone")
+    actions = parser.add_mutually_exclusive_group()
+    actions.add_argument(
+        "--parity",
+        action="store_true",
+        help="compare the decisions of adapter, merged and reloaded model instead of training",
+    )
+    actions.add_argument(
+        "--leave-out",
+        metavar="NAMES",
+        help="train without a provider, add it for the test, for each of these in turn (names with commas, or all)",
+    )
+    actions.add_argument(
+        "--compare",
+        metavar="A.B=C",
+        action="append",
+        help="train variants from the same exploration and compare them (repeatable; A.B=C;D.E=F for several keys)",
+    )
 
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -544,6 +561,18 @@ def _build(run: Run, args: argparse.Namespace) -> object:
 
 
 def _train(run: Run, args: argparse.Namespace) -> object:
+    if getattr(args, "parity", False):
+        from train.parity import check_parity
+
+        return check_parity(run)
+    if getattr(args, "leave_out", None):
+        from train.variants import leave_out
+
+        return leave_out(run, args.leave_out)
+    if getattr(args, "compare", None):
+        from train.variants import compare_variants
+
+        return compare_variants(run, args.compare)
     only = getattr(args, "only", None)
     if only != "lm":
         from train.heads import train_heads
@@ -591,7 +620,7 @@ def _do_stages(args: argparse.Namespace) -> int:
     stages = tuple(stage for stage in STAGES if args.verb in (stage.name, "run"))
     planned = plan(config, [stage.name for stage in stages], getattr(args, "split", "dev"))
     if args.dry_run:
-        return _show_plan(planned, args)
+        return _show_training_plan(planned, config, args) if args.verb == "train" else _show_plan(planned, args)
     from synth.runs import Run
 
     results: dict[str, object] = {}
@@ -677,6 +706,25 @@ def _show_plan(plan: Plan, args: argparse.Namespace) -> int:
     return 0
 
 
+def _show_training_plan(planned: Plan, config: RunConfig, args: argparse.Namespace) -> int:
+    """The plan and, where the dataset stands, the checks before a training; exit code 1 where one fails."""
+    if not (config.runs_dir / config.name / "dataset" / "train.jsonl").exists():
+        _heading("no dataset yet: what would be trained is checked once `memroute build` has run")
+        return _show_plan(planned, args)
+    from synth.runs import Run
+    from train.guards import guard_lines
+    from train.sft import check_run
+
+    with Run.open(config) as run:
+        guards = check_run(run)
+    if args.json:
+        _print_json({**planned.model_dump(mode="json"), "guards": guards})
+    else:
+        _show_plan(planned, args)
+        print("\n".join(guard_lines(guards)))
+    return 0 if guards.passed else 1
+
+
 def _show_results(results: dict[str, object], run_root: Path, args: argparse.Namespace, seconds: float) -> None:
     """Print what the stages gave: the evaluation's table and the report's path for people, one object for programs."""
     evaluation = results.get("evaluate")
@@ -691,6 +739,9 @@ def _show_results(results: dict[str, object], run_root: Path, args: argparse.Nam
         from evaluation.report.terminal import print_table
 
         print_table(cast("Evaluation", evaluation))
+    table = getattr(results.get("train"), "lines", None)
+    if table is not None:
+        print("\n".join(table()))
     if getattr(args, "explain", None) is not None:
         from synth.explain import Explanation, explanation_lines
 

@@ -28,6 +28,8 @@ class AdapterRecord(Flow):
     codec: CodecName
     providers: tuple[str, ...]
     template_hash: str
+    guide_hash: str = ""
+    """Of what the guide says about the providers; empty in records that were written before it existed."""
     dataset_hash: str
     settings: dict[str, Any]
     """The training section of the config, and the seed."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from providers.base import Gate, ProviderCard
+from providers.types import content_hash
 
 GATE_WORDS: dict[Gate, str] = {"all": "any outcome", "success": "correct only"}
 
@@ -17,6 +18,11 @@ def begin_line(card: ProviderCard, cut: Callable[[str], str] = str) -> str:
 def end_line(card: ProviderCard) -> str:
     """What the provider stores, and for which outcomes."""
     return f"{card.name}: {card.stores} [{GATE_WORDS[card.gate]}]"
+
+
+def guide_hash(cards: Sequence[ProviderCard]) -> str:
+    """Changes with whatever the guide says about these providers, or their order."""
+    return content_hash("guide", [[begin_line(card), end_line(card)] for card in cards])
 
 
 def shorten(text: str, limit: int | None = None) -> str:

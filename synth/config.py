@@ -249,14 +249,20 @@ class TrainConfig(Section):
     """Scale of the adapters."""
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)
     """Dropout of the adapters."""
+    lora_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Linear layers that get adapters, by the last part of their names; each must be found in the base model."""
     upper_layers: float = Field(default=0.5, gt=0, le=1)
     """Share of the layers, from the top, that get adapters."""
+    labels: Literal["soft", "hard"] = "soft"
+    """What marks are trained on: mean correctness as it is, or 1 from 0.5 up and 0 below."""
+    shared_context: bool = True
+    """With the json codec, compute a prompt once for all its right answers, where the base model's attention allows."""
     learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
     """Peak of the cosine schedule."""
     warmup_ratio: float = Field(default=0.1, ge=0, le=1)
     """Share of the steps in which the rate rises."""
     batch_size: int = Field(default=4, ge=1)
-    """Rows per step."""
+    """Rows per step and process; with a shared context, contexts."""
     accumulation: int = Field(default=2, ge=1)
     """Steps whose gradients are added up."""
     epochs: float = Field(default=2.0, gt=0, allow_inf_nan=False)
@@ -266,7 +272,13 @@ class TrainConfig(Section):
     max_minutes: float | None = Field(default=6.0, gt=0)
     """Training stops after this many minutes at the next step, and says so; None never stops."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Number format of the weights in training."""
+    """Number format of the weights in training; adapters are trained in float32."""
+    activation_checkpointing: bool = False
+    """Compute activations again in the backward pass: less memory, about a third more time."""
+    watch_every: int | None = Field(default=None, ge=1)
+    """Steps between measurements on the held-out tasks; null measures once, after the training."""
+    report_to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Also log the training there; the package has to be installed."""
 
 
 class OnlineConfig(Section):

@@ -178,6 +178,8 @@ class Run:
 
     def _take_lock(self) -> int:
         handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        if int(os.environ.get("RANK", "0")) > 0:
+            return handle  # one of several processes that train together; the first holds the lock for all
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -15,6 +15,7 @@ from providers.base import ProviderCard
 from providers.errors import EngineError, ModelError
 from router.adapter import load_router, read_record
 from router.base_model import Dtype, load_base
+from router.chat import chat_tokens, pad_token, stop_tokens
 from router.codec import (
     CodecName,
     JsonCodec,
@@ -135,7 +136,8 @@ class Learned:
 
 
 class Generating:
-    """The router in the json codec: greedy answers; an illegal one is replaced by a counted rule.
+    """The router in the json codec: greedy answers to the prompt as a user turn; an illegal one is replaced by a
+    counted rule.
 
     Begin falls back to a seeded draw among non-empty previews, In to no_op, End to storing nothing.
     """
@@ -145,6 +147,8 @@ class Generating:
         self._model: Any = model
         self._tokenizer: Any = tokenizer
         self._seed = seed
+        self._ends = stop_tokens(model, tokenizer)
+        self._padding = pad_token(tokenizer, self._ends)
         self._codec = JsonCodec()
         self._lock = threading.Lock()
 
@@ -171,6 +175,10 @@ class Generating:
         except ModelError:
             return EndDecision(fallback=True)
 
+    def answer(self, prompt: str, phase: str) -> str:
+        """The greedy answer to a prompt of that phase (begin, in or end), legal or not."""
+        return self._generate(prompt, ANSWER_TOKENS_END if phase == "end" else ANSWER_TOKENS)
+
     async def _ask(self, prompt: Prompt, tokens: int) -> str:
         return await asyncio.to_thread(self._generate, prompt.text, tokens)
 
@@ -178,11 +186,16 @@ class Generating:
         import torch
 
         with self._lock, torch.inference_mode():
-            inputs = self._tokenizer(text, return_tensors="pt").to(self._model.device)
+            prompt = torch.tensor([chat_tokens(self._tokenizer, text)], device=self._model.device)
             output = self._model.generate(
-                **inputs, max_new_tokens=tokens, do_sample=False, pad_token_id=self._tokenizer.eos_token_id
+                input_ids=prompt,
+                attention_mask=torch.ones_like(prompt),
+                max_new_tokens=tokens,
+                do_sample=False,
+                eos_token_id=self._ends,
+                pad_token_id=self._padding,
             )
-        answer: str = self._tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        answer: str = self._tokenizer.decode(output[0, prompt.shape[1] :], skip_special_tokens=True)
         return answer.strip()
 
 

@@ -14,6 +14,11 @@ WORDS = (
     "suthria harbour step keeps this run outcome correct wrong"
 ).split()
 
+CHAT_TEMPLATE = (
+    "{% for turn in messages %}<s>{{ turn.role }}\n{{ turn.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+
 
 def made_base(folder: Path) -> Path:
     """A Llama of 4 layers and 64 dimensions with seeded random weights, saved in float32."""
@@ -27,12 +32,15 @@ def made_base(folder: Path) -> Path:
     inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
-        special_tokens=["<s>", "</s>"],
+        special_tokens=["<s>", "</s>", "<unk>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     inner.train_from_iterator([" ".join(WORDS)] * 3 + [" yes no yes no"] * 9, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="</s>", unk_token="<unk>"
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
     logging.disable_progress_bar()
     torch.manual_seed(5)
     config = LlamaConfig(
@@ -91,6 +99,22 @@ def made_rows(tasks: int, part: str = "train") -> list[Row]:
                     targets=(float(asked == 0),),
                 )
             )
+    return rows
+
+
+def made_json_rows(tasks: int, part: str = "train") -> list[Row]:
+    """Begin rows in the json codec, one for every provider that is right (one to three a task), and End rows."""
+    providers = ("lessons", "workflows", "functions")
+    rows = []
+    for number in range(tasks):
+        prompt = f"task : {'harbour ' * (number % 4)}area of norland {number}\nwhich memory helps ?"
+        about = {"task_id": f"{part}-{number}", "split": part}
+        for provider in providers[: number % 3 + 1]:
+            answer = f'{{"action": "query", "provider": "{provider}"}}'
+            rows.append(Row.model_validate({"phase": "begin", **about, "prompt": prompt, "completion": answer}))
+        kept = '{"selected_providers": ["lessons"]}'
+        shown = f"{prompt}\nkeeps this run ?"
+        rows.append(Row.model_validate({"phase": "end", **about, "prompt": shown, "completion": kept}))
     return rows
 
 

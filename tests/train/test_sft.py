@@ -1,9 +1,12 @@
+import dataclasses
+import errno
 import json
 
 import pytest
-from made_model import made_base, made_rows, made_run, metrics, write_rows
+from made_model import made_base, made_json_rows, made_rows, made_run, metrics, write_rows
 
-import train.sft
+import train.export
+import train.progress
 from providers.errors import EngineError
 from providers.registry import provider_cards
 from router.adapter import load_merged, load_router, read_record
@@ -11,8 +14,12 @@ from router.base_model import load_base
 from router.codec import Prompt
 from router.marks import MarkTokenizer, collate, mark_scores
 from router.policies.learned import Generating, Learned
-from train.export import replace_folder
-from train.sft import drop_metrics_after, last_checkpoint
+from synth.config import TrainConfig
+from train.export import check_servable, replace_folder
+from train.job import Job
+from train.parity import check_parity
+from train.progress import drop_metrics_after, last_checkpoint
+from train.sft import check_run
 from train.sft import train as train_run
 
 
@@ -52,7 +59,7 @@ def test_training_learns_and_says_what_it_did(trained):
 def test_the_adapter_is_lora_on_every_projection_and_not_on_the_head(trained):
     settings = json.loads((trained.adapter / "adapter_config.json").read_text())
     assert (settings["r"], settings["lora_alpha"], settings["lora_dropout"]) == (16, 32, 0.05)
-    assert set(settings["target_modules"]) == set(train.sft.PROJECTIONS)
+    assert set(settings["target_modules"]) == set(TrainConfig().lora_modules)
     assert settings["modules_to_save"] is None
     assert (trained.adapter / "tokenizer.json").exists()
     assert (trained.merged / "tokenizer.json").exists()
@@ -97,8 +104,8 @@ def test_a_finished_training_is_not_run_again_and_a_changed_one_is(trained, base
 
 @pytest.mark.parametrize("killed_at", [1, 7, 14])
 def test_a_killed_training_continues_with_the_same_loss_curve(trained, base, tmp_path, monkeypatch, killed_at):
-    monkeypatch.setattr(train.sft, "CHECKPOINT_SECONDS", 0.0)
-    original = train.sft.Progress.log
+    monkeypatch.setattr(train.progress, "CHECKPOINT_SECONDS", 0.0)
+    original = train.progress.Progress.log
 
     def killed(self, step, loss, rate):
         original(self, step, loss, rate)
@@ -106,12 +113,12 @@ def test_a_killed_training_continues_with_the_same_loss_curve(trained, base, tmp
             raise KeyboardInterrupt
 
     with made_run(tmp_path, base, epochs=3) as run:
-        monkeypatch.setattr(train.sft.Progress, "log", killed)
+        monkeypatch.setattr(train.progress.Progress, "log", killed)
         with pytest.raises(KeyboardInterrupt):
             train_run(run)
         assert not run.adapter.exists()
         run.metrics.write_text(run.metrics.read_text() + '{"stage": "tr')
-        monkeypatch.setattr(train.sft.Progress, "log", original)
+        monkeypatch.setattr(train.progress.Progress, "log", original)
         train_run(run)
         assert losses(run) == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in losses(trained)]
         assert read_record(run.adapter) == read_record(trained.adapter)
@@ -162,6 +169,9 @@ def test_adapters_can_be_kept_to_the_upper_layers(base, tmp_path):
         train_run(run)
         settings = json.loads((run.adapter / "adapter_config.json").read_text())
         assert settings["layers_to_transform"] == [2, 3]
+        [adapters] = [guard for guard in check_run(run).checks if guard.name == "adapters"]
+        assert adapters.passed
+        assert "q_proj 2 of 4" in adapters.found
 
 
 def test_an_empty_dataset_and_a_missing_base_are_refused(base, tmp_path):
@@ -207,29 +217,36 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     assert [path.name for path in target.iterdir()] == ["c"]
 
 
-def test_the_json_codec_trains_on_completions_alone(base, tmp_path):
-    with made_run(tmp_path, base, codec="json", epochs=2) as run:
-        rows = [
-            row.model_copy(
-                update={
-                    "segments": (),
-                    "candidates": (),
-                    "targets": (),
-                    "prompt": row.segments[0] + "\n",
-                    "completion": "yes",
-                }
-            )
-            for row in made_rows(8)
-        ]
-        write_rows(run, rows, [])
-        train_run(run)
-        assert losses(run)[-1][1] < losses(run)[0][1]
-        cards = provider_cards(run.config.providers)
-        policy = Learned.load(str(base), run.adapter, "json", cards, dtype="float32")
-        assert isinstance(policy, Generating)
-        write_rows(run, [rows[0].model_copy(update={"prompt": "area " * 500})], [])
-        with pytest.raises(EngineError, match="max_tokens"):
+def test_the_json_codec_trains_on_answers_resumes_and_takes_equal_decisions_after_export(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(train.progress, "CHECKPOINT_SECONDS", 0.0)
+    curves = []
+    for name, settings in (("whole", {}), ("killed", {}), ("alone", {"shared_context": False})):
+        with made_run(tmp_path, base, name=name, codec="json", epochs=2, **settings) as run:
+            write_rows(run, made_json_rows(9), made_json_rows(2, "validation"))
+            if name == "killed":
+                with monkeypatch.context() as broken:
+                    broken.setattr(train.export, "check_servable", _full_disk)
+                    with pytest.raises(OSError, match="No space"):
+                        train_run(run)
+                assert not run.adapter.exists()
             train_run(run)
+            curves.append(losses(run))
+            assert curves[-1][-1][1] < curves[-1][0][1]
+            if name != "alone":
+                continue
+            parity = check_parity(run)
+            assert (parity.prompts, parity.differences) == (4, ())
+            cards = provider_cards(run.config.providers)
+            assert isinstance(Learned.load(str(base), run.adapter, "json", cards, dtype="float32"), Generating)
+            card = (run.adapter / "README.md").read_text()
+            assert "begin 18, end 9" in card
+            assert read_record(run.adapter).guide_hash
+    assert curves[0] == curves[1]
+    assert len(curves[2]) > len(curves[0])
+
+
+def _full_disk(folder):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.slow
@@ -244,3 +261,53 @@ def test_the_real_base_trains_exports_and_is_loaded_again(tmp_path):
         untrained = Learned.load("smollm2-135m", None, "marks", ())
         assert policy.score_prompts(prompts) != untrained.score_prompts(prompts)
         assert load_base(str(run.merged), dtype="bfloat16")[1].chat_template
+
+
+def test_a_base_of_unknown_architecture_is_refused(tmp_path):
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "config.json").write_text('{"model_type": "unheard_of", "architectures": ["UnheardOf"]}')
+    with made_run(tmp_path, strange) as run, pytest.raises(EngineError, match=r"cannot be loaded from .*train\.base"):
+        train_run(run)
+
+
+def test_a_checkpoint_of_other_data_is_not_continued(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(train.progress, "CHECKPOINT_SECONDS", 0.0)
+    with made_run(tmp_path, base, rows=4) as run:
+        with monkeypatch.context() as broken:
+            broken.setattr(train.export, "check_servable", _full_disk)
+            with pytest.raises(OSError, match="No space"):
+                train_run(run)
+        assert losses(run)
+        write_rows(run, made_rows(8), [])
+        train_run(run)
+        assert [step for step, _ in losses(run)] == [1, 2, 3]
+
+
+def test_an_adapter_that_vllm_would_refuse_is_named(trained, tmp_path):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    settings = json.loads((trained.adapter / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(settings | {"r": 1024, "use_dora": True}))
+    with pytest.raises(EngineError, match="rank 1024 is above 512; use_dora is True"):
+        check_servable(folder)
+    check_servable(trained.adapter)
+
+
+def test_settings_that_change_no_adapter_leave_the_training_as_it_is(trained):
+    job = Job.of_run(trained)
+
+    def fingerprint(**settings):
+        return dataclasses.replace(job, config=job.config.model_copy(update=settings)).fingerprint
+
+    assert fingerprint(report_to=("wandb",), watch_every=2, activation_checkpointing=True) == job.fingerprint
+    changed = {fingerprint(labels="hard"), fingerprint(lora_modules=("q_proj",)), fingerprint(shared_context=False)}
+    assert len(changed | {job.fingerprint}) == 4
+
+
+def test_the_held_out_tasks_are_watched_without_touching_the_training(trained, base, tmp_path):
+    with made_run(tmp_path, base, epochs=3, watch_every=5) as run:
+        train_run(run)
+        assert losses(run) == losses(trained)
+        watched = [line["step"] for line in metrics(run) if "validation_loss" in line]
+        assert watched == [5, 10, 15]

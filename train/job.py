@@ -1,0 +1,128 @@
+"""One training: what goes in, where it lies, and the identity of what comes out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from providers.base import ProviderCard
+from providers.registry import provider_cards
+from providers.types import content_hash
+from router.adapter import AdapterRecord
+from router.codec import template_hash
+from router.guide import guide_hash
+from router.table import RoutingTable
+from synth.config import TrainConfig
+from synth.rows import Row, dataset_hash, load_rows
+from synth.runs import Run
+from train.watch import HeldOut
+
+WITHOUT_EFFECT = ("report_to", "watch_every", "activation_checkpointing")
+"""Settings that no adapter depends on."""
+
+NEUTRAL = ("lora_modules", "labels", "shared_context")
+"""Settings that count only where they differ from the default, so that adapters made before they existed stand."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is measured on a trained model."""
+
+    offsets: dict[str, dict[str, float]] = field(default_factory=dict)
+    """See `train.marks.fit_offsets`."""
+    validation: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training of the language model."""
+
+    config: TrainConfig
+    seed: int
+    cards: tuple[ProviderCard, ...]
+    rows: list[Row]
+    validation: list[Row]
+    root: Path
+    """The folder that takes the adapter, the merged model and the checkpoints."""
+    metrics: Path
+    held_out: HeldOut | None = None
+    """What routing value is measured on while training; None without an exploration table or validation rows."""
+
+    @classmethod
+    def of_run(cls, run: Run) -> Job:
+        validation, table = load_rows(run, "validation"), run.table("explore")
+        tasks = {row.task_id for row in validation}
+        return cls(
+            config=run.config.train,
+            seed=run.config.seed,
+            cards=provider_cards(run.config.providers),
+            rows=load_rows(run, "train"),
+            validation=validation,
+            root=run.root,
+            metrics=run.metrics,
+            held_out=HeldOut.of_table(RoutingTable.load(table), tasks) if table.exists() else None,
+        )
+
+    @property
+    def adapter(self) -> Path:
+        return self.root / "adapter"
+
+    @property
+    def merged(self) -> Path:
+        return self.root / "merged"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def folder(self) -> Path:
+        """Where this training's checkpoints lie."""
+        return self.checkpoints / self.fingerprint
+
+    @property
+    def dataset_hash(self) -> str:
+        return dataset_hash([*self.rows, *self.validation])
+
+    @property
+    def template_hash(self) -> str:
+        return template_hash(self.config.codec, self.cards)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for trainings that must give the same adapter."""
+        return content_hash(_settings(self.config), self.seed, self.dataset_hash, self.template_hash)
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """Training rows by phase."""
+        return dict(Counter(row.phase for row in self.rows))
+
+    def record(self, steps: int, stopped_early: bool, measured: Measured) -> AdapterRecord:
+        return AdapterRecord(
+            base=self.config.base,
+            codec=self.config.codec,
+            providers=tuple(card.name for card in self.cards),
+            template_hash=self.template_hash,
+            guide_hash=guide_hash(self.cards),
+            dataset_hash=self.dataset_hash,
+            settings=self.config.model_dump(mode="json") | {"seed": self.seed},
+            fingerprint=self.fingerprint,
+            rows=self.phases,
+            steps=steps,
+            stopped_early=stopped_early,
+            offsets=measured.offsets,
+            validation=measured.validation,
+        )
+
+
+def _settings(config: TrainConfig) -> Mapping[str, Any]:
+    standard = TrainConfig().model_dump(mode="json")
+    return {
+        name: value
+        for name, value in config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)).items()
+        if name not in NEUTRAL or value != standard[name]
+    }
