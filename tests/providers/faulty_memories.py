@@ -11,6 +11,7 @@ import numpy as np
 
 from providers.base import Narrative, ProviderCard
 from providers.errors import ModelError
+from providers.governance.verifier import Verdict
 from providers.long_term.base import SpaceProvider
 from providers.long_term.voyager import Voyager
 from providers.types import Effect, Outcome, Preview, Query, Record, Retrieval, StoreReceipt, Trajectory
@@ -110,7 +111,9 @@ class InjectsEverything(Voyager):
 class WritesInHalves(Voyager):
     """Notes that a run was stored, and then stores it."""
 
-    def _store(self, trajectory: Trajectory, artefact: tuple[Narrative, bool | None]) -> StoreReceipt:
+    def _store(
+        self, trajectory: Trajectory, artefact: tuple[Narrative, bool | None], verdict: Verdict | None
+    ) -> StoreReceipt:
         drafts = self.draft(trajectory, artefact)
         receipt = self._receipt("stored", record_ids=tuple(draft.id for draft in drafts))
         self.space.note_offer(trajectory.id, receipt)
