@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 import math
 from collections.abc import Sequence
 
@@ -37,7 +38,7 @@ class Phases:
         return await self._end.end(context)
 
 
-class _Changed:
+class _Changed(ABC):
     """Base: a router whose Begin context is changed before it sees it; In and End are the router's own."""
 
     name: str
@@ -45,9 +46,9 @@ class _Changed:
     def __init__(self, router: Policy) -> None:
         self._router = router
 
+    @abstractmethod
     def seen(self, context: BeginContext) -> BeginContext:
         """The context as the router gets it."""
-        raise NotImplementedError
 
     async def begin(self, context: BeginContext) -> BeginDecision:
         return await self._router.begin(await asyncio.to_thread(self.seen, context))
