@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
