@@ -90,7 +90,7 @@ _EXPORTS = {
 __all__ = ["main", *(name for names in _EXPORTS.values() for name in names)]
 
 ROOT = Path(__file__).resolve().parent
-PURPOSES = ("agent", "distiller", "judge", "verifier", "router")
+PURPOSES = ("agent", "distiller", "judge", "verifier", "router", "scorer", "vision", "audio")
 """What chat models are asked for, as `synth.config.Purpose` has it."""
 ROOMS = ("lm", "providers", "router", "synth", "evaluation", "train")
 

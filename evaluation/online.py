@@ -28,6 +28,7 @@ from router.session import Ending, MemorySession, apply_ending
 from synth.episode import agent_seed, encode_queries, public_outcome
 from synth.explore import arms_name
 from synth.runs import Run
+from synth.tasks.base import outcome_of
 from synth.workbench import Workbench
 
 BESIDE = (NONE, "in_only")
@@ -172,7 +173,7 @@ class _Streaming:
             seed=agent_seed(config.seed, task.id, self._seed),
             max_steps=config.agent.max_steps,
         )
-        outcome = public_outcome(self._bench.suite.score(task, trajectory.answer))
+        outcome = public_outcome(await outcome_of(self._bench.suite, task, trajectory.answer))
         return _Left(trajectory, outcome, await session.end(trajectory, outcome))
 
     async def _apply(self, result: StreamTask, left: _Left | None) -> StreamTask:

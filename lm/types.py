@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Purpose = Literal["agent", "distiller", "judge", "verifier", "router"]
+Purpose = Literal["agent", "distiller", "judge", "verifier", "router", "scorer", "vision", "audio"]
 """What a chat model is asked for; calls, tokens and money are counted by it."""
 
 
@@ -34,6 +34,20 @@ class ToolSpec(_Frozen):
         return {"type": "function", "function": self.model_dump()}
 
 
+class Media(_Frozen):
+    """A picture or recording that is sent with a turn: its format (`png`, `mp3` ...) and its bytes in base64."""
+
+    kind: Literal["image", "audio"]
+    format: str
+    data: str
+
+    def wire(self) -> dict[str, Any]:
+        """As chat endpoints spell it."""
+        if self.kind == "image":
+            return {"type": "image_url", "image_url": {"url": f"data:image/{self.format};base64,{self.data}"}}
+        return {"type": "input_audio", "input_audio": {"data": self.data, "format": self.format}}
+
+
 class Message(_Frozen):
     """One turn of a chat. `tool_calls` belong to an assistant's turn, `tool_call_id` to a tool's answer."""
 
@@ -41,10 +55,13 @@ class Message(_Frozen):
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    media: tuple[Media, ...] = ()
 
     def wire(self) -> dict[str, Any]:
         """As chat endpoints spell it; half a surrogate pair, which no JSON body can carry, becomes "?"."""
         turn: dict[str, Any] = {"role": self.role, "content": self.content.encode("utf-8", "replace").decode()}
+        if self.media:
+            turn["content"] = [{"type": "text", "text": turn["content"]}, *(one.wire() for one in self.media)]
         if self.tool_calls:
             turn["tool_calls"] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

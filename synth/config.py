@@ -59,7 +59,7 @@ class EncoderConfig(Section):
     """Handed to the encoder as they are."""
 
 
-Purpose = Literal["agent", "distiller", "judge", "verifier", "router"]
+Purpose = Literal["agent", "distiller", "judge", "verifier", "router", "scorer", "vision", "audio"]
 """What a chat model is asked for; tokens and money are counted by it."""
 
 
@@ -120,6 +120,12 @@ class ModelsConfig(Section):
     """Says at the end of a task whether it is solved, where no gold does."""
     router: EndpointConfig | None = None
     """A frozen model for PromptRoute; without one the router's own base model is used, untrained."""
+    scorer: EndpointConfig | None = None
+    """Says whether an answer equals the gold one, where a suite is scored by `judge`; not the agent's or router's."""
+    vision: EndpointConfig | None = None
+    """Looks at the images of tasks whose agent cannot."""
+    audio: EndpointConfig | None = None
+    """Listens to the recordings of tasks whose agent cannot."""
 
     @model_validator(mode="before")
     @classmethod

@@ -21,7 +21,7 @@ from router.session import Ending, MemorySession, apply_ending, probe_all
 from synth.agents.base import TaskAgent
 from synth.config import RunConfig
 from synth.facts import Episode, EpisodeKey, Facts, InRecord, OfferFact, Probe, Served
-from synth.tasks.base import TaskSuite
+from synth.tasks.base import TaskSuite, outcome_of
 from synth.workbench import Workbench
 
 
@@ -141,7 +141,7 @@ async def run_episode(host: Host, prepared: Prepared, arm: Arm, key: EpisodeKey,
         async with asyncio.timeout(limit):
             trajectory = await run_agent(host, prepared.task, session, arm, max_steps)
         trajectory.model_dump_json()  # a lone surrogate cannot be written: it fails here, as this episode's error
-        outcome = host.suite.score(prepared.task, trajectory.answer)
+        outcome = await outcome_of(host.suite, prepared.task, trajectory.answer)
         await session.end(trajectory, outcome)
     except TimeoutError as error:
         reason = str(error) or f"no answer within {limit:g} s"

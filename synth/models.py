@@ -20,10 +20,11 @@ class Models:
     Purposes with equal endpoints share one model and so its concurrency. `ledger` counts all of them.
     """
 
-    def __init__(self, config: ModelsConfig, cache: Path | None = None) -> None:
-        """`cache` is the file that keeps answers; None keeps none."""
+    def __init__(self, config: ModelsConfig, cache: Path | None = None, base: str = "") -> None:
+        """`cache` is the file that keeps answers; None keeps none. `base` is what the router is trained from."""
         self.ledger = Ledger()
         self._config = config
+        self._base = base
         self._path = cache
         self._cache: ResponseCache | None = None
         self._models: dict[str, ChatModel] = {}
@@ -37,6 +38,29 @@ class Models:
         if identity not in self._models:
             self._models[identity] = self._make(endpoint)
         return self._models[identity]
+
+    def has(self, purpose: Purpose) -> bool:
+        """Whether the config names an endpoint for `purpose`."""
+        return getattr(self._config, purpose) is not None
+
+    def scorer(self, *, same_model: bool = False) -> ChatModel:
+        """The model that scores answers, independent of those that it scores (MemAgent A.4).
+
+        Raises ConfigError where it is the agent's or the router's, unless `same_model` allows that.
+        """
+        model = self.get("scorer")
+        others = {
+            "models.agent": self._config.agent.model if self._config.agent else "",
+            "models.router": self._config.router.model if self._config.router else "",
+            "train.base": self._base,
+        }
+        for key, name in others.items():
+            if name and not same_model and _same_model(name, model.model):
+                raise ConfigError(
+                    f"models.scorer is {model.model}, as {key} is, so a model would score its own work: name another "
+                    "one for the scorer, or say `scorer: {name: judge, same_model: true}` in the suite's options."
+                )
+        return model
 
     def _make(self, endpoint: EndpointConfig) -> ChatModel:
         from lm.client import ChatModel
@@ -68,3 +92,8 @@ def price_of(endpoint: EndpointConfig) -> Price | None:
     if endpoint.prompt_price is None or endpoint.completion_price is None:
         return None
     return Price(prompt=endpoint.prompt_price, completion=endpoint.completion_price)
+
+
+def _same_model(one: str, other: str) -> bool:
+    """Whether two names are one model, whoever serves it: `openai/gpt-5-mini` and `gpt-5-mini`."""
+    return one.rstrip("/").rpartition("/")[2].casefold() == other.rstrip("/").rpartition("/")[2].casefold()

@@ -87,10 +87,10 @@ def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     Raises ConfigError where a stage would have nothing to work on, where a split has fewer tasks than are asked for, or
     where a provider, suite, agent, distiller or encoder is unknown or refuses its options.
     """
-    _check_plugins(config)
+    models = _check_plugins(config)
     pace = _pace(config)
     plans = tuple(pace.of(_PLANNERS[stage](config, split)) for stage in stages)
-    _check_tasks(config, {"warmup", "explore"} & set(stages) | ({split} if "evaluate" in stages else set()))
+    _check_tasks(config, models, {"warmup", "explore"} & set(stages) | ({split} if "evaluate" in stages else set()))
     minutes, tokens, cost = (_sum(getattr(stage, name) for stage in plans) for name in ("minutes", "tokens", "cost"))
     return Plan(
         run=str(config.runs_dir / config.name),
@@ -148,7 +148,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return None if None in known else sum(value or 0 for value in known)
 
 
-def _check_plugins(config: RunConfig) -> None:
+def _check_plugins(config: RunConfig) -> Models:
     """Find everything that the config names now, before a run's folder is made with names that cannot work."""
     if not config.providers:
         raise ConfigError("providers is empty, so there is nothing to choose from; name at least one.")
@@ -162,7 +162,7 @@ def _check_plugins(config: RunConfig) -> None:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
                 raise ConfigError(f"evaluate.policies: there is no policy {name!r} (nearest: {near}).")
-    models = Models(config.models)
+    models = Models(config.models, base=config.train.base)
     load_agent(config.agent.name, config.agent.options, models)
     load_distiller(config.distiller, models)
     if config.rewards.judge == "lm":
@@ -170,12 +170,13 @@ def _check_plugins(config: RunConfig) -> None:
     elif config.rewards.judge != "rules":
         load_own_judge(config.rewards.judge, models)
     load_encoder(config.encoder.name, config.encoder.options)
-    load_suite(config.suite.name, config.seed, config.suite.options)
+    load_suite(config.suite.name, config.seed, config.suite.options, models)
+    return models
 
 
-def _check_tasks(config: RunConfig, splits: set[str]) -> None:
+def _check_tasks(config: RunConfig, models: Models, splits: set[str]) -> None:
     """Ask the suite for the tasks of `splits`, so that one that is too small is not found after the others were run."""
-    suite = load_suite(config.suite.name, config.seed, config.suite.options)
+    suite = load_suite(config.suite.name, config.seed, config.suite.options, models)
     for split in sorted(splits):
         wanted: int = getattr(config.suite, split)
         try:

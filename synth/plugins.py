@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from lm.client import ChatModel
     from providers.governance.lifecycle import Governor
 
-SUITES: Mapping[str, str] = {"factbook": "synth.tasks.factbook:Factbook"}
+SUITES: Mapping[str, str] = {
+    "factbook": "synth.tasks.factbook:Factbook",
+}
 AGENTS: Mapping[str, str] = {
     "case_based": "synth.agents.case_based:CaseBased",
     "react": "synth.agents.react:ReAct",
@@ -35,12 +37,14 @@ SELF_GOVERNED = frozenset({"memguard", "verifier_only"})
 JUDGES: Mapping[str, str] = {"rules": "synth.judge.rules:RuleJudge", "lm": "synth.judge.lm:LMJudge"}
 
 
-def load_suite(name: str, seed: int, options: Mapping[str, Any]) -> TaskSuite:
+def load_suite(name: str, seed: int, options: Mapping[str, Any], models: Models | None = None) -> TaskSuite:
     """The suite `Class(seed=seed, **options)`; a `seed` among the options wins.
 
-    Making one may take seconds, so equal calls in one process give the same suite.
+    A class with a parameter `models` is given the run's chat models. Making a suite may take seconds, so equal calls in
+    one process give the same one, where it takes no models.
     """
-    return _suite(name, json.dumps({"seed": seed, **options}, sort_keys=True))
+    wants = "models" in inspect.signature(_found("task suite", SUITES, name)).parameters
+    return _suite(name, json.dumps({"seed": seed, **options}, sort_keys=True), models if wants else None)
 
 
 def load_agent(name: str, options: Mapping[str, Any], models: Models) -> TaskAgent:
@@ -77,8 +81,9 @@ def load_own_judge(name: str, models: Models) -> Judge:
 
 
 @lru_cache(maxsize=4)
-def _suite(name: str, options: str) -> TaskSuite:
-    return cast(TaskSuite, _build("task suite", SUITES, name, json.loads(options)))
+def _suite(name: str, options: str, models: Models | None) -> TaskSuite:
+    given = json.loads(options) | ({} if models is None else {"models": models})
+    return cast(TaskSuite, _build("task suite", SUITES, name, given))
 
 
 def _build(
@@ -88,6 +93,17 @@ def _build(
     options: dict[str, Any],
     model: Callable[[], ChatModel] | None = None,
 ) -> object:
+    built = _found(kind, known, name)
+    if model is not None and "model" in inspect.signature(built).parameters:
+        options["model"] = model()
+    try:
+        return cast(object, built(**options))
+    except TypeError as error:
+        raise ConfigError(f"the {kind} {name!r} refused its options ({error}): mend the section's options") from error
+
+
+def _found(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
+    """The class that a built-in name or a dotted path stands for."""
     path = known.get(name, name)
     module_name, colon, class_name = path.partition(":")
     if not colon:
@@ -105,9 +121,4 @@ def _build(
     built = getattr(module, class_name, None)
     if not callable(built):
         raise ConfigError(f"the {kind} {name!r} cannot be built: {module_name} has no class {class_name}")
-    if model is not None and "model" in inspect.signature(built).parameters:
-        options["model"] = model()
-    try:
-        return cast(object, built(**options))
-    except TypeError as error:
-        raise ConfigError(f"the {kind} {name!r} refused its options ({error}): mend the section's options") from error
+    return cast("Callable[..., Any]", built)

@@ -41,8 +41,9 @@ class EpisodeWorker:
 
     def __init__(self, config: str) -> None:
         self.config = RunConfig.model_validate_json(config)
-        self._models = Models(self.config.models)
-        self.suite = load_suite(self.config.suite.name, self.config.seed, self.config.suite.options)
+        self._models = Models(self.config.models, base=self.config.train.base)
+        suite = self.config.suite
+        self.suite = load_suite(suite.name, self.config.seed, suite.options, self._models)
         self.agent = load_agent(self.config.agent.name, self.config.agent.options, self._models)
         self.skill_runner = SkillRunner()
         self._folder = tempfile.TemporaryDirectory(prefix="memroute-")

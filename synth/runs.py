@@ -94,7 +94,7 @@ class Run:
     @property
     def suite(self) -> TaskSuite:
         """The run's task suite."""
-        return load_suite(self.config.suite.name, self.config.seed, self.config.suite.options)
+        return load_suite(self.config.suite.name, self.config.seed, self.config.suite.options, self.models)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -104,7 +104,7 @@ class Run:
     @cached_property
     def models(self) -> Models:
         """The run's chat models by purpose, their answers kept in its cache."""
-        return Models(self.config.models, self.cache)
+        return Models(self.config.models, self.cache, self.config.train.base)
 
     @property
     def database(self) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -25,10 +27,16 @@ class TaskSuite(Protocol):
         """Tasks of a split, in a fixed order; the first `limit` of them, balanced over families."""
         ...
 
-    def score(self, task: Task, answer: str | None) -> Outcome:
-        """Correct, wrong, or None where it cannot be scored."""
+    def score(self, task: Task, answer: str | None) -> Outcome | Awaitable[Outcome]:
+        """Correct, wrong, or None where it cannot be scored; a coroutine where scoring waits for a model or process."""
         ...
 
     def tools(self, task: Task) -> tuple[Tool, ...]:
         """The tools of one task. `answer` is not among them: it is the agent's own last action."""
         ...
+
+
+async def outcome_of(suite: TaskSuite, task: Task, answer: str | None) -> Outcome:
+    """What the suite says of an answer, waited for where it has to be."""
+    outcome = suite.score(task, answer)
+    return await outcome if inspect.isawaitable(outcome) else outcome

@@ -75,6 +75,11 @@ class Factbook:
 
     def tools(self, task: Task) -> tuple[Tool, ...]:
         """`search` and `open`, the same for every task. Raises SuiteError outside `async with`."""
+        return self.site_tools
+
+    @property
+    def site_tools(self) -> tuple[Tool, ...]:
+        """The tools, for suites that use the site in place of the web."""
         if not self._tools:
             raise SuiteError("The factbook site is not running: use the suite's tools inside `async with`.")
         return self._tools

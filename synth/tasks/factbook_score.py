@@ -99,10 +99,10 @@ def _number_matches(value: float, unit: str, answer: str) -> bool:
     parsed = parse_number(answer)
     if parsed is None or not math.isclose(parsed[0], value, rel_tol=1e-14):
         return False
-    return _units_agree(unit_key(unit), parsed[1])
+    return units_agree(unit_key(unit), parsed[1])
 
 
-def _units_agree(gold: str, given: str) -> bool:
+def units_agree(gold: str, given: str) -> bool:
     """An answer may leave out the unit or its tail (`% of GDP` -> `%`), but not give another one."""
     if not given or given == gold:
         return True

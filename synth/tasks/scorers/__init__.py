@@ -1,0 +1,1 @@
+"""Scorers: whether an answer says what the gold one says."""
