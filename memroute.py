@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from router.decisions import Policy as Policy
     from router.session import MemorySession as MemorySession
     from router.table import RoutingTable as RoutingTable
+    from serve.client import MemoryClient as MemoryClient
+    from serve.client import SyncMemoryClient as SyncMemoryClient
     from synth.agents.base import AgentSession as AgentSession
     from synth.agents.base import TaskAgent as TaskAgent
     from synth.config import RunConfig as RunConfig
@@ -79,6 +81,7 @@ _EXPORTS = {
     "router.decisions": ("BeginDecision", "EndDecision", "InDecision", "Policy"),
     "router.session": ("MemorySession",),
     "router.table": ("RoutingTable",),
+    "serve.client": ("MemoryClient", "SyncMemoryClient"),
     "synth.agents.base": ("AgentSession", "TaskAgent"),
     "synth.config": ("RunConfig",),
     "synth.load_config": ("load_config",),
@@ -92,7 +95,7 @@ __all__ = ["main", *(name for names in _EXPORTS.values() for name in names)]
 ROOT = Path(__file__).resolve().parent
 PURPOSES = ("agent", "distiller", "judge", "verifier", "router", "scorer", "vision", "audio")
 """What chat models are asked for, as `synth.config.Purpose` has it."""
-ROOMS = ("lm", "providers", "router", "synth", "evaluation", "train")
+ROOMS = ("lm", "providers", "router", "synth", "evaluation", "train", "serve")
 
 
 def __getattr__(name: str) -> Any:
@@ -503,6 +506,24 @@ def _cache_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+    _config_arguments(parser)
+    parser.add_argument(
+        "--host", help="the address to listen on (instead of the config's); beyond loopback keys are needed"
+    )
+    parser.add_argument(
+        "--port", metavar="N", help="the port to listen on (instead of the config's); 0 takes a free one"
+    )
+    parser.add_argument("--router", metavar="NAME", help="who decides: heads, trained, average, or any policy's name")
+    parser.add_argument(
+        "--new-key", metavar="NAME", help="make a key, print it once, and add its hash to serve.keys_file"
+    )
+    parser.add_argument(
+        "--namespace", default="default", metavar="NS", help="of --new-key; * is all (default: default)"
+    )
+    parser.add_argument("--rights", default="read,write", metavar="R,R", help="of --new-key: read, write, admin")
+
+
 def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", metavar="CONFIG", type=Path, nargs="?", help="also ask the endpoints that this config names"
@@ -837,6 +858,20 @@ def _do_bench(args: argparse.Namespace) -> int:
     return 0
 
 
+def _do_serve(args: argparse.Namespace) -> int:
+    from serve.command import make_key, serve
+    from synth.load_config import load_config
+
+    chosen = {"serve.router": args.router, "serve.host": args.host, "serve.port": args.port}
+    overrides = [*args.overrides, *(f"{key}={value}" for key, value in chosen.items() if value is not None)]
+    config = load_config(args.config, overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    if args.new_key is not None:
+        print(make_key(config, args.new_key, args.namespace, args.rights.split(",")))
+        return 0
+    serve(config)
+    return 0
+
+
 def _do_cache(args: argparse.Namespace) -> int:
     from lm.cache_report import cache_stats, prune_cache, stats_lines
     from synth.load_config import load_config
@@ -984,6 +1019,17 @@ VERBS = (
         "memroute report runs/embedded runs/other",
         _do_report,
         _report_arguments,
+    ),
+    Verb(
+        "serve",
+        "serve the router and its memories to an agent over HTTP",
+        "Serves a finished run: sessions that begin with retrieved memory, show working memory between steps, and end "
+        "with the run stored where the router decides; or single decisions for agents with memories of their own. The "
+        "run's own bank stays as it was evaluated: the server works on a copy.",
+        "answers over HTTP until it is stopped; runs/<name>/serve.bank.sqlite (memories) and serve.sqlite (sessions).",
+        "memroute serve configs/embedded.yaml --port 8080",
+        _do_serve,
+        _serve_arguments,
     ),
     Verb(
         "config",

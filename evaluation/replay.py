@@ -101,7 +101,7 @@ async def _evaluate(run: Run, split: str) -> Evaluation:
             chars_per_token=rate,
             missing=asked.missing,
             in_mode_changes=changed / pairs if pairs else None,
-            recommended_on_dev=_recommended_on_dev(run),
+            recommended_on_dev=recommended_on_dev(run),
         )
     )
     names = online_names(policy_names(config, _cards(run)), evaluation.best_single)
@@ -156,7 +156,7 @@ class _Asking:
             run.config.seed,
             run.config.encoder.model_dump(mode="json"),
         )
-        self._material = _policy_material(run, explore, self._cards)
+        self._material = policy_material(run, explore, self._cards)
         self._scores: dict[str, np.ndarray] = {}
         self._kept = DecisionLog.load(self._path).policies if self._path.exists() else {}
 
@@ -196,7 +196,7 @@ class _Asking:
 
     def router(self, made: Mapping[str, Decisions]) -> RouterName:
         """The trained router that others build on: what dev recommended; on dev the best of those just asked."""
-        known = _recommended_on_dev(self._run) if self._table.split != "dev" else None
+        known = recommended_on_dev(self._run) if self._table.split != "dev" else None
         scored = {name: self._accuracy(made[name]) for name in ROUTERS if name in made}
         best = known or max(scored, key=lambda name: scored[name], default="trained")
         return next(name for name in ROUTERS if name == best)
@@ -335,7 +335,8 @@ def _cards(run: Run) -> tuple[ProviderCard, ...]:
     return provider_cards(run.config.providers)
 
 
-def _policy_material(run: Run, explore: RoutingTable, cards: tuple[ProviderCard, ...]) -> PolicyMaterial:
+def policy_material(run: Run, explore: RoutingTable | None, cards: tuple[ProviderCard, ...]) -> PolicyMaterial:
+    """What the run's policies are built from, as far as its stages have made it."""
     from providers.embedder import load_encoder
 
     config = run.config
@@ -352,7 +353,8 @@ def _policy_material(run: Run, explore: RoutingTable, cards: tuple[ProviderCard,
     )
 
 
-def _recommended_on_dev(run: Run) -> str | None:
+def recommended_on_dev(run: Run) -> str | None:
+    """The trained router that the dev evaluation recommends; None before one."""
     path = run.evaluation / "dev.json"
     return Evaluation.load(path).recommended if path.exists() else None
 

@@ -100,6 +100,14 @@ def forget(bank: MemoryBank, selection: Selection) -> Forgotten:
     spaces concerned go. Raises BankError where another process keeps the old bytes in use: the rows are gone then, and
     the next opening cleans the file.
     """
+    forgotten = remove(bank, selection)
+    if forgotten.spaces:
+        scrub(bank)
+    return forgotten
+
+
+def remove(bank: MemoryBank, selection: Selection) -> Forgotten:
+    """The first half of `forget`: the rows go, and `scrub` has still to take their bytes out of the file."""
     selection.checked()
     texts: set[str] = set()
     spaces = []
@@ -116,8 +124,6 @@ def forget(bank: MemoryBank, selection: Selection) -> Forgotten:
     encodings = bank.encoder.forget(sorted(texts)) if isinstance(bank.encoder, CachedEncoder) else 0
     tokenise.cache_clear()
     redact.cache_clear()
-    if spaces:
-        scrub(bank)
     return Forgotten(spaces=tuple(spaces), cached_texts=encodings)
 
 

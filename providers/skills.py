@@ -56,6 +56,11 @@ def check_code(name: str, code: str) -> None:
         raise ProviderError(f"Skill {name} {problem}.")
 
 
+def calls_tools(skill: SkillSpec) -> bool:
+    """Whether a skill's code uses the task's tools at all: one that does not can run anywhere."""
+    return any(isinstance(node, ast.Name) and node.id == "tools" for node in ast.walk(_parsed(skill.name, skill.code)))
+
+
 def _parsed(name: str, code: str) -> ast.Module:
     if len(code) > CODE_CHARACTERS:
         raise ProviderError(f"Skill {name} is {len(code):,} characters long: store at most {CODE_CHARACTERS:,}.")

@@ -55,6 +55,15 @@ class Decided:
     forced: bool = False
 
 
+class SessionState(Flow):
+    """A session between two calls, for a caller that keeps it elsewhere than in this process."""
+
+    previews: tuple[Preview, ...] = ()
+    injections: tuple[Injection, ...] = ()
+    skills: tuple[SkillSpec, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
 class Ending(Flow):
     """What the end of a task leaves to do: the caller applies it at once, or after the wave."""
 
@@ -93,25 +102,28 @@ class MemorySession:
         retrievals: Mapping[str, Retrieval] | None = None,
         skill_runner: SkillRunner | None = None,
         fuser: Fuser | None = None,
+        state: SessionState | None = None,
     ) -> None:
         """`previews` and `retrievals` stand for probing and retrieving again where the caller already did.
 
-        `fuser` writes the note of a decision that fuses providers.
+        `fuser` writes the note of a decision that fuses providers. `state` continues a session that began earlier: no
+        memory is asked again, so `query` needs no embedding, and its first `step` is given all steps so far as ever.
         """
         self._task = task.public()
         self._query = query
         self._providers = providers
         self._cards = tuple(provider.card for provider in providers.values())
         self._policy = policy
-        self._previews = None if previews is None else tuple(previews)
+        state = state or SessionState(previews=tuple(previews or ()))
+        self._previews = state.previews or (None if previews is None else ())
         self._retrievals = dict(retrievals or {})
         self._skill_runner = skill_runner
         self._fuser = fuser
         self._working = ShortTermMemory(task.question)
         self._observed = 0
-        self._skills: tuple[SkillSpec, ...] = ()
-        self._injections: list[Injection] = []
-        self._effects: tuple[Effect, ...] = ()
+        self._skills = state.skills
+        self._injections = list(state.injections)
+        self._effects = state.effects
         self.decisions: list[Decided] = []
 
     @property
@@ -128,6 +140,16 @@ class MemorySession:
     def injections(self) -> tuple[Injection, ...]:
         """All that was injected so far."""
         return tuple(self._injections)
+
+    @property
+    def state(self) -> SessionState:
+        """What has to be kept for this session to be continued elsewhere, beside its task and its steps."""
+        return SessionState(
+            previews=self._previews or (),
+            injections=tuple(self._injections),
+            skills=self._skills,
+            effects=self._effects,
+        )
 
     async def begin(self) -> None:
         """Probe all, let the policy choose, retrieve. A failed retrieval raises: it is not "nothing found"."""
@@ -254,16 +276,28 @@ class MemorySession:
 async def apply_ending(
     ending: Ending, trajectory: Trajectory, outcome: Outcome, providers: Mapping[str, MemoryProvider]
 ) -> tuple[StoreReceipt, ...]:
-    """Apply effects, then offer the trajectory; one receipt per provider of `ending.stores`, in that order.
+    """Apply effects, then offer the trajectory; one receipt per provider of `ending.stores`, in that order."""
+    await asyncio.to_thread(apply_effects, ending.effects, outcome, providers)
+    return await offer(ending.stores, trajectory, outcome, providers)
+
+
+def apply_effects(effects: Sequence[Effect], outcome: Outcome, providers: Mapping[str, MemoryProvider]) -> None:
+    """Give every provider its own effects, in the order of `providers`."""
+    for name, provider in providers.items():
+        own = tuple(effect for effect in effects if effect.provider == name)
+        if own:
+            provider.apply(own, outcome)
+
+
+async def offer(
+    names: Sequence[str], trajectory: Trajectory, outcome: Outcome, providers: Mapping[str, MemoryProvider]
+) -> tuple[StoreReceipt, ...]:
+    """Offer a trajectory to these providers; one receipt each, in that order.
 
     A provider that fails gets a receipt `failed` and the others still store.
     """
-    for name, provider in providers.items():
-        effects = tuple(effect for effect in ending.effects if effect.provider == name)
-        if effects:
-            await asyncio.to_thread(provider.apply, effects, outcome)
     receipts = []
-    for name in ending.stores:
+    for name in names:
         try:
             receipts.append(await providers[name].store(trajectory, outcome))
         except ProviderError as error:

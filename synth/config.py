@@ -318,6 +318,53 @@ class EvaluateConfig(Section):
     """Another task agent for the evaluation alone: whether a router carries over to one it was not trained with."""
 
 
+class ServeConfig(Section):
+    """The router beside an agent, over HTTP (`memroute serve`)."""
+
+    host: str = "127.0.0.1"
+    """Address that is listened on; one that is not loopback needs keys."""
+    port: int = Field(default=8080, ge=0, le=65535)
+    """0 takes a free one."""
+    router: str | None = None
+    """Who decides, by a policy's name; null takes heads where they are trained, else what the evaluation recommends."""
+    shadow: str | None = None
+    """A policy that acts in the router's place, while the router decides too and both are logged."""
+    fallback: str = "overlap"
+    """The policy that decides where the router fails, is late, or decides what it may not."""
+    router_seconds: float = Field(default=2.0, gt=0)
+    """Longest wait for a decision of the router."""
+    probe_seconds: float = Field(default=0.25, gt=0)
+    """Longest wait for a provider's preview; a later one is empty."""
+    retrieve_seconds: float = Field(default=5.0, gt=0)
+    """Longest wait for what a chosen provider retrieves; where it is later nothing is injected."""
+    rest_seconds: float = Field(default=10.0, ge=0)
+    """How long a provider or router that failed three times in a row is left alone before it is tried again."""
+    session_seconds: float = Field(default=3600.0, gt=0)
+    """A session that nobody calls for so long expires; so do answers that are kept for retries."""
+    keys_file: Path | None = None
+    """Keys as hashes with their namespaces and rights; `memroute serve CONFIG --new-key NAME` adds one."""
+    key_env: str = "MEMROUTE_SERVE_KEY"
+    """Environment variable that may hold one more key, with all rights in all namespaces."""
+    max_body: int = Field(default=2 * 2**20, ge=1024)
+    """Largest request in bytes."""
+    max_text: int = Field(default=200_000, ge=1)
+    """Longest observation, thought or answer in characters."""
+    max_question: int = Field(default=20_000, ge=1)
+    """Longest question in characters."""
+    max_steps: int = Field(default=500, ge=1)
+    """Most steps of one session."""
+    max_sessions: int = Field(default=2_000, ge=1)
+    """Most open sessions of one key."""
+    rate: float = Field(default=200.0, gt=0)
+    """Requests per second of one key, over time; twice as many may come at once."""
+    concurrency: int = Field(default=16, ge=1)
+    """Requests that are worked on at a time; others queue."""
+    max_queue: int = Field(default=256, ge=0)
+    """Requests that may queue; further ones are sent away with status 503."""
+    drain_seconds: float = Field(default=20.0, ge=0)
+    """Longest wait at the end for requests that have begun."""
+
+
 class RunConfig(Section):
     """A whole run, as `configs/*.yaml` spells it."""
 
@@ -353,6 +400,7 @@ class RunConfig(Section):
     dataset: DatasetConfig = DatasetConfig()
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    serve: ServeConfig = ServeConfig()
 
     @field_validator("governance", mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from providers.base import Distiller, MemoryProvider
 from providers.errors import ConfigError, SuiteError
 from providers.governance.lifecycle import Governor
 from providers.long_term.base import SpaceProvider
+from providers.namespaces import DEFAULT
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
 from providers.types import Record, Split, Task, content_hash
@@ -127,15 +128,20 @@ class Workbench:
 
 
 def providers_over(
-    config: RunConfig, bank: MemoryBank, distiller: Distiller, governor: Governor | None = None
+    config: RunConfig,
+    bank: MemoryBank,
+    distiller: Distiller,
+    governor: Governor | None = None,
+    namespace: str = DEFAULT,
 ) -> dict[str, MemoryProvider]:
-    """The config's providers over a bank, by the names of their cards; `governor` governs them as the config says.
+    """The config's providers over a namespace of a bank, by the names of their cards; `governor` governs them as the
+    config says.
 
     Raises ConfigError where a provider that is not built on SpaceProvider is to be governed.
     """
     names, floors = config.providers, config.relevance_floors
     providers = {
-        card.name: load_provider(name, bank.space(card.name), distiller, floors.get(name))
+        card.name: load_provider(name, bank.space(card.name, namespace), distiller, floors.get(name))
         for name, card in zip(names, provider_cards(names), strict=True)
     }
     if governor is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOOR = {"lm": 0, "providers": 0, "router": 1, "synth": 2, "evaluation": 3, "train": 4, "memroute": 5}
+FLOOR = {"lm": 0, "providers": 0, "router": 1, "synth": 2, "evaluation": 3, "train": 4, "serve": 4, "memroute": 5}
 ROOMS = tuple(room for room in FLOOR if room != "memroute")
 HEAVY = (
     "torch",

@@ -1,0 +1,77 @@
+"""`memroute serve`: the app on a socket, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from providers.errors import ConfigError
+from serve.app import make_app
+from serve.auth import Keys, add_key
+from serve.logs import log_as_json
+from serve.opening import open_sessions
+from serve.sessions import Sessions
+from synth.config import RunConfig
+
+log = structlog.get_logger("memroute.serve")
+
+
+def serve(config: RunConfig) -> None:
+    """Serve until SIGTERM or SIGINT; requests that have begun are answered first."""
+    keys = Keys.load(config.serve.keys_file, config.serve.key_env)
+    keys.check_host(config.serve.host)
+    log_as_json()
+    asyncio.run(_serve(config, keys))
+
+
+def make_key(config: RunConfig, name: str, namespace: str, rights: Sequence[str]) -> str:
+    """Add a key to the config's key file and return it; it is shown once, and stands nowhere."""
+    if config.serve.keys_file is None:
+        raise ConfigError("There is no key file to add to: set serve.keys_file in the config, or with --set.")
+    return add_key(config.serve.keys_file, name, namespace, rights)
+
+
+async def _serve(config: RunConfig, keys: Keys) -> None:
+    settings = config.serve
+    async with open_sessions(config) as sessions:
+        server = _Server(
+            uvicorn.Config(
+                make_app(sessions, keys),
+                host=settings.host,
+                port=settings.port,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+            ),
+            sessions,
+        )
+        await server.serve()
+        if not server.started:
+            raise ConfigError(f"Nothing can listen on {settings.host}:{settings.port}: give another --host or --port.")
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, which begins no session once it was told to end, and says where it listens."""
+
+    def __init__(self, config: uvicorn.Config, sessions: Sessions) -> None:
+        super().__init__(config)
+        self._sessions = sessions
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+            log.info("listening", url=f"http://{host}:{port}", policy=self._sessions.policy_name)
+            print(f"memroute serves {self._sessions.policy_name} on http://{host}:{port}", file=sys.stderr, flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._sessions.draining = True
+        super().handle_exit(sig, frame)
