@@ -470,8 +470,30 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     govmem.add_argument(
         "--judge", type=Path, metavar="CONFIG", help="also a chat model: models.verifier of this config"
     )
-    govmem.add_argument("--markdown", action="store_true", help="print the tables as docs/governance_bench.md has them")
-    govmem.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    drift = actions.add_parser("drift", help="long streams with noisy outcomes into governed and other banks")
+    drift.add_argument(
+        "--noise", type=float, nargs="+", metavar="SHARE", help="shares of outcomes told wrong (default: 0 0.1 0.2 0.3)"
+    )
+    drift.add_argument("--variants", nargs="+", metavar="NAME", help="banks at every noise: main (default), all, names")
+    drift.add_argument("--switches", nargs="+", metavar="NAME", help="further banks at the last noise: all, or names")
+    drift.add_argument("--seeds", type=_positive, metavar="N", default=1, help="streams per bank (default: 1)")
+    drift.add_argument("--split", choices=("explore", "dev", "test"), default="explore", help="tasks that are measured")
+    for action in (drift,):
+        action.add_argument("--fill", type=_count, metavar="N", default=200, help="warm-up tasks first (default: 200)")
+        action.add_argument("--tasks", type=_positive, metavar="N", default=300, help="tasks measured (default: 300)")
+        action.add_argument(
+            "--runs-dir", metavar="DIR", type=Path, default=Path("runs"), help="what is done is kept here"
+        )
+    for action in (govmem, drift):
+        action.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+        action.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def _positive(text: str) -> int:
+    """A whole number from 1 up."""
+    if not (count := _count(text)):
+        raise argparse.ArgumentTypeError("0 is too few")
+    return count
 
 
 def _count(text: str) -> int:
@@ -845,16 +867,16 @@ def _do_bank(args: argparse.Namespace) -> int:
 
 
 def _do_bench(args: argparse.Namespace) -> int:
-    from evaluation.govmem.bench import bench_govmem
-    from evaluation.govmem.tables import markdown, print_bench
+    from evaluation.benches import bench_of
+    from evaluation.text_tables import markdown, print_tables
 
-    bench = asyncio.run(bench_govmem(seeds=args.seeds, sweep=args.sweep, judge=args.judge))
+    done = asyncio.run(bench_of(args.action, vars(args)))
     if args.json:
-        _print_json(bench)
+        _print_json(done.result)
     elif args.markdown:
-        print(markdown(bench))
+        print(markdown(done.tables))
     else:
-        print_bench(bench)
+        print_tables(done.tables)
     return 0
 
 
@@ -1064,10 +1086,12 @@ VERBS = (
     ),
     Verb(
         "bench",
-        "compare write policies on made-up candidate memories",
-        "Makes candidate memories of known kinds (independent, copied, correlated, stale, adversarial, out of scope), "
-        "lets every write policy decide on them, and says what was promoted wrongly, found, and left to a person.",
-        "printed; shares are fractions of 1, means over seeds.",
+        "measure what governing memories is worth",
+        "govmem makes candidate memories of known kinds (independent, copied, correlated, stale, adversarial, out of "
+        "scope), lets every write policy decide on them, and says what was promoted wrongly, found, and left to a "
+        "person. drift runs long streams of tasks whose outcomes are told wrong at times into governed, filtered and "
+        "ungoverned banks.",
+        "printed; shares are fractions of 1. drift keeps every finished stream in runs/bench-drift.",
         "memroute bench govmem --seeds 2 --json",
         _do_bench,
         _bench_arguments,

@@ -11,7 +11,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -19,7 +19,7 @@ from tqdm import tqdm
 from evaluation.stream import InStep, Stream, StreamTask
 from providers.base import MemoryProvider
 from providers.errors import ConfigError, EngineError
-from providers.types import Outcome, Query, Split, Task, Trajectory, content_hash
+from providers.types import Outcome, Query, Split, StoreReceipt, Task, Trajectory, content_hash
 from router.context import InContext
 from router.decisions import NONE, BeginDecision, InDecision, Policy
 from router.policies.fuse import Fuser, ModelFuser, RuleFuser
@@ -104,9 +104,9 @@ async def _stream(
         bench.forked(run.root / "bank.online.sqlite") as providers,
         tqdm(total=len(order), desc=title, unit="task", disable=None, leave=False, file=sys.stderr) as bar,
     ):
-        streaming = _Streaming(bench, policy, providers, seed)
+        streaming = Streaming(bench, policy, providers, seed)
         for start in range(0, len(order), settings.batch):
-            done += await streaming.batch(order[start : start + settings.batch])
+            done += [ran.result for ran in await streaming.batch(order[start : start + settings.batch])]
             bar.update(len(done) - bar.n)
     if not any(task.status == "done" for task in done):
         first = done[0].error if done else "there is no task"
@@ -121,29 +121,62 @@ def _fuser(run: Run) -> Fuser:
     return ModelFuser(run.models.get("router")) if run.config.models.router is not None else RuleFuser()
 
 
+Seen = Callable[[Task, Trajectory, Outcome], tuple[Trajectory, Outcome]]
+"""What memories and policies are told of a finished run; its scoring stays as it is."""
+
+
+def as_it_was(task: Task, trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
+    """They are told what happened."""
+    return trajectory, outcome
+
+
 @dataclass(frozen=True)
-class _Left:
-    """What a finished task leaves to be applied to the bank."""
+class Left:
+    """What a finished task leaves to be applied to the bank: run and outcome as they are told, and how it scored."""
 
     trajectory: Trajectory
+    told: Outcome
     outcome: Outcome
     ending: Ending
 
 
-class _Streaming:
-    """Runs batches of one stream over its own bank."""
+@dataclass(frozen=True)
+class Ran:
+    """One task of a stream; `left` None: it failed. One receipt per memory that it was offered to."""
 
-    def __init__(self, bench: Workbench, policy: Policy, providers: Mapping[str, MemoryProvider], seed: int) -> None:
+    result: StreamTask
+    left: Left | None
+    receipts: tuple[StoreReceipt, ...] = ()
+
+
+class Streaming:
+    """Runs batches of one stream over its own bank.
+
+    `seed` draws the agent's runs, `max_steps` stands for the config's own limit, `seen` for what happened.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        policy: Policy,
+        providers: Mapping[str, MemoryProvider],
+        seed: int,
+        *,
+        max_steps: int | None = None,
+        seen: Seen = as_it_was,
+    ) -> None:
         self._bench, self._policy, self._providers, self._seed = bench, policy, providers, seed
+        self._max_steps = max_steps or bench.run.config.agent.max_steps
+        self._seen = seen
         self._fuser = _fuser(bench.run)
 
-    async def batch(self, tasks: Sequence[Task]) -> list[StreamTask]:
+    async def batch(self, tasks: Sequence[Task]) -> list[Ran]:
         """Run tasks over the bank as it stands, then apply what they leave, in their order."""
         queries = await asyncio.to_thread(encode_queries, self._bench, tasks)
         ran = await asyncio.gather(*(self._run(task, query) for task, query in zip(tasks, queries, strict=True)))
         return [await self._apply(result, left) for result, left in ran]
 
-    async def _run(self, task: Task, query: Query) -> tuple[StreamTask, _Left | None]:
+    async def _run(self, task: Task, query: Query) -> tuple[StreamTask, Left | None]:
         """Run one task; a failure is its status. A policy that cannot work at all raises."""
         started, limit = time.monotonic(), self._bench.run.config.explore.episode_seconds
         session = MemorySession(
@@ -163,7 +196,7 @@ class _Streaming:
         failed = {"task_id": task.id, "family": task.family, "status": status, "error": error}
         return StreamTask.model_validate({**failed, "seconds": time.monotonic() - started}), None
 
-    async def _lifecycle(self, task: Task, session: MemorySession) -> _Left:
+    async def _lifecycle(self, task: Task, session: MemorySession) -> Left:
         config = self._bench.run.config
         await session.begin()
         trajectory = await self._bench.agent.run(
@@ -171,20 +204,21 @@ class _Streaming:
             self._bench.suite.tools(task),
             session,
             seed=agent_seed(config.seed, task.id, self._seed),
-            max_steps=config.agent.max_steps,
+            max_steps=self._max_steps,
         )
         outcome = public_outcome(await outcome_of(self._bench.suite, task, trajectory.answer))
-        return _Left(trajectory, outcome, await session.end(trajectory, outcome))
+        trajectory, told = self._seen(task, trajectory, outcome)
+        return Left(trajectory, told, outcome, await session.end(trajectory, told))
 
-    async def _apply(self, result: StreamTask, left: _Left | None) -> StreamTask:
+    async def _apply(self, result: StreamTask, left: Left | None) -> Ran:
         if left is None:
-            return result
-        receipts = await apply_ending(left.ending, left.trajectory, left.outcome, self._providers)
+            return Ran(result, None)
+        receipts = await apply_ending(left.ending, left.trajectory, left.told, self._providers)
         stored = tuple(receipt.provider for receipt in receipts if receipt.status == "stored")
-        return result.model_copy(update={"stored": stored})
+        return Ran(result.model_copy(update={"stored": stored}), left, receipts)
 
 
-def _done(task: Task, session: MemorySession, left: _Left, seconds: float) -> StreamTask:
+def _done(task: Task, session: MemorySession, left: Left, seconds: float) -> StreamTask:
     begin = [one.decision for one in session.decisions if isinstance(one.decision, BeginDecision)]
     lengths = [(injection.phase, len(injection.text)) for injection in session.injections]
     return StreamTask(

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from providers.bank import MemoryBank, reporting, unusable
+from providers.distill.quoting import quoted
 from providers.embedder import CachedEncoder, Encoder, Recorded, load_encoder
 from providers.errors import BankError, ConfigError
 from providers.forgetting import Selection
@@ -242,11 +243,12 @@ def _waiting_lines(listed: Waitlist) -> list[str]:
         record, known = each.record, each.record.descriptor
         said = record.payload.get("content") or record.text or record.payload
         lines.append(f"{record.id}  {record.provider} {record.namespace} {record.kind}: {each.reason}")
-        lines.append(f"    says  {' '.join(str(said).split())}")
-        lines.append(f"    seen  {each.evidence or '(no words kept)'}")
+        lines.append(f"    says  {quoted(' '.join(str(said).split()))}")
+        lines.append(f"    seen  {quoted(each.evidence) if each.evidence else '(no words kept)'}")
         support = f", {known.support:g} in support, {known.wins} of {known.reuse} uses solved" if known else ""
         lines.append(f"    from  {', '.join(each.tasks)}{support}")
         lines += [f"          {source}" for source in each.sources[:SOURCES]]
+        lines += [f"    {line}" for line in each.audit.lines()[1:]] if each.audit is not None else []
     if listed.found > len(listed.waiting):
         lines.append(f"... and {listed.found - len(listed.waiting):,} more (--limit)")
     return lines or ["Nothing waits."]

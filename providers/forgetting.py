@@ -231,6 +231,8 @@ def _strings(record: Record) -> Iterator[str]:
     yield record.text
     yield record.signature
     yield from (source for origin in record.origins for source in origin.sources)
+    if record.descriptor is not None:
+        yield from (observation.text for observation in record.descriptor.observations)
     yield from _strings_in(record.payload)
 
 

@@ -84,13 +84,18 @@ class Task(Flow):
         return self.model_copy(update={"gold": None, "family": "", "meta": {}})
 
 
+Trust = Literal["tool", "page", "user", "model", "untrusted"]
+"""Who stands behind an observation; `untrusted` is a place where anybody writes."""
+Edit = Literal["none", "applied", "failed"]
+
+
 class Lineage(Flow):
     """Where an observation came from."""
 
     source: str
     environment: str = ""
     agent: str = ""
-    trust: Literal["tool", "page", "model", "user"] = "page"
+    trust: Trust = "page"
 
 
 class Step(Flow):
@@ -274,6 +279,28 @@ class StoreReceipt(Flow):
     usage: dict[str, float] = Field(default_factory=dict)
 
 
+class Observation(Flow):
+    """One thing that an agent saw or said, and where it came from. Empty lineage is unknown lineage."""
+
+    id: str
+    text: Text
+    source: str = ""
+    """Address of the page or document."""
+    tool: str = ""
+    """The tool whose own output this is; a tool that only fetches a source does not count."""
+    prompt_family: str = ""
+    parent: str = ""
+    """The event that this repeats or was made from: a message, an injected memory."""
+    environment: str = ""
+    """`name` or `name@version`: what it was seen in."""
+    agent: str = ""
+    trust: Trust = "model"
+    confidence: float | None = None
+    """What its author said of it, 0 to 1."""
+    edit: Edit = "none"
+    """Whether the step changed something, tried to, or only looked."""
+
+
 class Descriptor(Flow):
     """MemGuard's verifier descriptor d = (reward, confidence, label, verified_at) with what we add."""
 
@@ -285,6 +312,7 @@ class Descriptor(Flow):
     reuse: int = 0
     wins: int = 0
     support: float = 0.0
+    """Runs behind it; behind a write gate, those that do not depend on one another."""
     seen_run: int = 0
     """Number, in its space, of the governed run that last verified, confirmed or used it: its age has no clock."""
     conflicts: tuple[str, ...] = ()
@@ -293,6 +321,8 @@ class Descriptor(Flow):
     """Id of the summary that stands for it, where it was archived for that."""
     review: Literal["", "accepted", "rejected"] = ""
     """What a person decided on it."""
+    observations: tuple[Observation, ...] = ()
+    """What its runs saw of it, one each; kept where a write gate counts them."""
 
 
 Record.model_rebuild()

@@ -384,9 +384,10 @@ class RunConfig(Section):
     encoder: EncoderConfig = EncoderConfig()
     distiller: str = "rules"
     """Who turns finished runs into memories: `rules` (no model), `lm` (asks `models.distiller`), or a dotted path."""
-    governance: Literal["off", "admission", "full"] = "off"
-    """What verifies runs before providers keep them: nothing; a filter at admission; or verdicts that stay with every
-    record and govern it for its life. `memguard` and `verifier_only` govern themselves in any case."""
+    governance: Literal["off", "admission", "full", "gated"] = "off"
+    """What verifies runs before providers keep them: nothing; a filter at admission; verdicts that stay with every
+    record and govern it for its life; or these behind the write gate, which keeps back what independent runs do not
+    support. `memguard` and `verifier_only` govern themselves in any case, `memguard` behind the gate where it is on."""
     verifier: Literal["rules", "lm"] = "rules"
     """Who verifies runs: `rules` (no model), or `lm` (asks `models.verifier`)."""
     budget: int = Field(default=512, ge=1)

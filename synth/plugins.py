@@ -70,7 +70,7 @@ def load_governor(config: RunConfig, models: Models) -> Governor | None:
     return Governor(
         Verifier(looker),
         mode="admission" if config.governance == "admission" else "full",
-        rules=Rules(budget=config.budget),
+        rules=Rules(budget=config.budget, gate=config.governance == "gated"),
         described=config.descriptors,
     )
 

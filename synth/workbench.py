@@ -93,7 +93,7 @@ class Workbench:
     async def take_in(self, label: str, change: Callable[[Mapping[str, MemoryProvider]], Awaitable[None]]) -> None:
         """Apply `change` to a copy of the bank, note `label` in it, and replace the bank by it: all or nothing."""
         following = self.run.bank.with_name("bank.next.sqlite")
-        _remove(following)
+        remove_database(following)
         bank = self.bank.fork(following)
         try:
             with bank.batch():
@@ -110,13 +110,13 @@ class Workbench:
     @contextmanager
     def forked(self, path: Path) -> Iterator[Mapping[str, MemoryProvider]]:
         """Providers over a copy of the bank at `path`, which is removed before and after."""
-        _remove(path)
+        remove_database(path)
         bank = self.bank.fork(path)
         try:
             yield providers_over(self.config, bank, self.distiller, self.governor)
         finally:
             bank.close()
-            _remove(path)
+            remove_database(path)
 
     def record(self, provider: str, record_id: str) -> Record | None:
         """A stored record of a provider, None where the id names none."""
@@ -170,7 +170,8 @@ def _identity(task: Task) -> list[object]:
     return [task.id, task.question, task.family, task.attachments, gold]
 
 
-def _remove(database: Path) -> None:
+def remove_database(database: Path) -> None:
+    """Remove an SQLite file with its log, where there is one."""
     for suffix in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             database.with_name(database.name + suffix).unlink()

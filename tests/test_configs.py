@@ -68,6 +68,10 @@ def test_governance_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
         providers = providers_over(full, bank, RuleDistiller(), governor)
         assert all(provider.governor is governor for provider in providers.values())  # type: ignore[attr-defined]
         alone = load_config(path, ["providers=[awm, verifier_only]"])
+        gated = load_config(path, ["governance=gated", "providers=[awm, memguard, verifier_only]"])
+        behind = providers_over(gated, bank, RuleDistiller(), load_governor(gated, Models(ModelsConfig()))).values()
+        modes = [(each.governor.rules.gate, each.governor.mode) for each in behind]  # type: ignore[attr-defined]
+        assert modes == [(True, "full"), (True, "full"), (True, "admission")]
         awm, control = providers_over(
             alone, bank, RuleDistiller(), load_governor(alone, Models(ModelsConfig()))
         ).values()

@@ -1,57 +1,17 @@
-"""The tables of `memroute bench govmem`, for a terminal and as Markdown."""
+"""The tables of `memroute bench govmem`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from evaluation.govmem.bench import OURS, RIVAL, TABLE_III, GovMemBench
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from evaluation.text_tables import Rows
 
 COMPARED = ("false_promotion", "recall", "review", "precision", "actionable_recall", "auprc")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """One table: a title, its columns, its cells as text."""
-
-    title: str
-    columns: Sequence[str]
-    cells: Sequence[Sequence[str]]
 
 
 def tables_of(bench: GovMemBench) -> list[Rows]:
     """Policies beside table III, ours against its rival, the split of table VI, the noise sweep where it was run."""
     tables = [_policies(bench), _differences(bench), _dependencies(bench)]
     return [*tables, _noise(bench)] if bench.auprc_by_noise else tables
-
-
-def print_bench(bench: GovMemBench, console: Console | None = None) -> None:
-    """All tables on the terminal."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = console or Console()
-    for rows in tables_of(bench):
-        table = Table(title=rows.title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-        for place, column in enumerate(rows.columns):
-            table.add_column(column, justify="right" if place else "left")
-        for cells in rows.cells:
-            table.add_row(*cells)
-        console.print(table)
-
-
-def markdown(bench: GovMemBench) -> str:
-    """All tables as Markdown."""
-    parts = []
-    for rows in tables_of(bench):
-        head = f"| {' | '.join(rows.columns)} |\n|{'---|' * len(rows.columns)}"
-        parts.append("\n".join([f"{rows.title}:\n", head, *(f"| {' | '.join(cells)} |" for cells in rows.cells)]))
-    return "\n\n".join(parts)
 
 
 def _policies(bench: GovMemBench) -> Rows:

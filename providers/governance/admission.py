@@ -36,11 +36,21 @@ def warns(record: Record) -> bool:
     )
 
 
-def admit(record: Record, verdict: Descriptor, *, guards: bool = True) -> Admission:
+class Thresholds(NamedTuple):
+    """Least reward and confidence, 0 to 1, of what is retrieved from (table 21)."""
+
+    reward: float = ACTIVE_REWARD
+    confidence: float = ACTIVE_CONFIDENCE
+
+
+DEFAULT = Thresholds()
+
+
+def admit(record: Record, verdict: Descriptor, *, guards: bool = True, thresholds: Thresholds = DEFAULT) -> Admission:
     """Where a record with that verdict starts; `guards` False keeps no failure lessons (an ablation of MemGuard).
 
-    A positive memory needs a verified success, a reward of 0.70 and a confidence of 0.60. A lesson from a failure needs
-    no reward: a failed run has none, and its confidence says how sure the failure is.
+    A positive memory needs a verified success and both thresholds. A lesson from a failure needs no reward: a failed
+    run has none, and its confidence says how sure the failure is.
     """
     if verdict.review == "accepted":
         return Admission("guard" if warns(record) else "active", "accepted in review")
@@ -49,19 +59,23 @@ def admit(record: Record, verdict: Descriptor, *, guards: bool = True) -> Admiss
     given, sure = verdict.reward or 0.0, verdict.confidence or 0.0
     says = f"{verdict.label}, reward {given:.2f}, confidence {sure:.2f}"
     if warns(record):
-        return _guard(verdict, sure, says) if guards else Admission("rejected", "no failure lessons are kept")
+        return (
+            _guard(verdict, sure >= thresholds.confidence, says)
+            if guards
+            else Admission("rejected", "no failure lessons are kept")
+        )
     if verdict.label == "verified_fail":
         return Admission("rejected", f"its run failed ({says})")
     if given < BAND_LOW:
         return Admission("rejected", f"its run is worth too little ({says})")
-    if verdict.label == "verified_success" and given >= ACTIVE_REWARD and sure >= ACTIVE_CONFIDENCE:
+    if verdict.label == "verified_success" and given >= thresholds.reward and sure >= thresholds.confidence:
         return Admission("active", says)
     return Admission("candidate", f"not sure enough ({says})")
 
 
-def _guard(verdict: Descriptor, sure: float, says: str) -> Admission:
+def _guard(verdict: Descriptor, sure: bool, says: str) -> Admission:
     if verdict.label == "verified_success":
         return Admission("candidate", f"it warns of a run that succeeded ({says})")
-    if sure >= ACTIVE_CONFIDENCE:
+    if sure:
         return Admission("guard", says)
     return Admission("candidate", f"not sure enough of the failure ({says})")

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Literal
 
 from providers.lexical import STOP_WORDS, stem, words
-from providers.types import Flow, Step, Text, Trajectory, content_hash
+from providers.types import Edit, Flow, Step, Text, Trajectory, content_hash
+from providers.types import Observation as Observation
+from providers.types import Trust as Trust
 
-Trust = Literal["tool", "page", "user", "model", "untrusted"]
-Edit = Literal["none", "applied", "failed"]
 Relation = Literal["supports", "contradicts", "unrelated"]
 Scope = Literal["same", "older", "other", "unknown"]
 Dependency = Literal["independent", "copied_source", "echo", "shared_prompt", "shared_tool", "low_trust", "unknown"]
@@ -39,28 +39,6 @@ _EDITING = re.compile(r"edit|write|patch|apply|insert|replace|create|delete", re
 _UNCHANGED = re.compile(
     r"no changes|not applied|patch failed|hunk.*failed|nothing to (?:do|change)|error:", re.IGNORECASE
 )
-
-
-class Observation(Flow):
-    """One thing that an agent saw or said, and where it came from. Empty lineage is unknown lineage."""
-
-    id: str
-    text: Text
-    source: str = ""
-    """Address of the page or document."""
-    tool: str = ""
-    """The tool whose own output this is; a tool that only fetches a source does not count."""
-    prompt_family: str = ""
-    parent: str = ""
-    """The event that this repeats or was made from: a message, an injected memory."""
-    environment: str = ""
-    """`name` or `name@version`: what it was seen in."""
-    agent: str = ""
-    trust: Trust = "model"
-    confidence: float | None = None
-    """What its author said of it, 0 to 1."""
-    edit: Edit = "none"
-    """Whether the step changed something, tried to, or only looked."""
 
 
 class Candidate(Flow):
@@ -97,12 +75,12 @@ def observations_of(trajectory: Trajectory) -> list[Observation]:
     agent's own words is an echo of itself.
     """
     found = []
-    injected = [(injection, _wording(injection.text)) for injection in trajectory.injections]
+    injected = [(injection, wording_of(injection.text)) for injection in trajectory.injections]
     for step in trajectory.steps:
         text = step.observation or step.thought
         if not text:
             continue
-        lineage, wording = step.lineage, _wording(text)
+        lineage, wording = step.lineage, wording_of(text)
         echoed = (i for i, shown in injected if len(wording.split()) >= COPY_WORDS and wording in shown)
         parent = next((f"{i.provider}:{content_hash(i.text)}" for i in echoed), "")
         trust: Trust = lineage.trust if lineage and step.observation else "model"
@@ -205,7 +183,7 @@ def dependency_keys(observation: Observation, *, wording: bool = True) -> list[s
         keys += [f"agent {observation.agent}"] if observation.agent else []
     if not keys:
         keys = [UNKNOWN]
-    if wording and said and len((words := _wording(observation.text)).split()) >= COPY_WORDS:
+    if wording and said and len((words := wording_of(observation.text)).split()) >= COPY_WORDS:
         keys.append(f"wording {words}")
     return keys
 
@@ -304,7 +282,8 @@ def _statement(text: str) -> _Statement:
 
 
 @lru_cache(maxsize=65_536)
-def _wording(text: str) -> str:
+def wording_of(text: str) -> str:
+    """The words of a text in order, whatever stands between them."""
     return " ".join(words(text))
 
 

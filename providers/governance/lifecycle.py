@@ -12,11 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from providers.governance.admission import ACTIVE_CONFIDENCE, Admission, admit, warns
+from providers.governance.admission import Admission, Thresholds, admit, warns
 from providers.governance.likeness import MERGE_FROM, action_of, content_words, similarities
 from providers.governance.ranking import conflicting
 from providers.governance.verifier import Verdict, Verifier
 from providers.governance.words import FIELDS, in_words, only
+from providers.governance.writing import audited, gated, joined, observed, support_of
 from providers.space import Space
 from providers.types import Descriptor, Origin, Record, Trajectory, content_hash
 
@@ -52,6 +53,13 @@ class Rules:
     """Most records of a space that are retrieved from."""
     guards: bool = True
     """Whether lessons from failures are kept."""
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    admission: bool = True
+    """Whether a verdict keeps anything out; without, every record is shown (an ablation)."""
+    lifecycle: bool = True
+    """Whether records are merged, settled, summarised, distrusted and archived once they are in."""
+    gate: bool = False
+    """Whether the write gate stands in front of admission: what independent runs do not support waits for a person."""
 
 
 @dataclass
@@ -67,6 +75,11 @@ class Governor:
     rules: Rules = field(default_factory=Rules)
     described: tuple[str, ...] = FIELDS
     """Which parts of a descriptor previews and retrievals say."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether governance goes on after admission."""
+        return self.mode == "full" and self.rules.lifecycle
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """The verdict on a run. Raises ModelError where a model is asked and fails."""
@@ -93,12 +106,12 @@ class Governor:
             if self.mode == "admission":
                 self._filter(space, record, verdict)
             else:
-                fresh.append(self._attach(space, record, verdict, run))
-        if self.mode == "full":
+                fresh.append(self._attach(space, record, trajectory, verdict, run))
+        if self.goes_on:
             for record in fresh:
                 current = space.existing(record.id)
                 if current.state in GOVERNED and current.text:
-                    settle(space, current)
+                    self._settle(space, current)
             keep_to_budget(space, self.rules.budget, run)
 
     def used(self, space: Space, record_id: str, correct: bool) -> None:
@@ -112,9 +125,9 @@ class Governor:
         if correct:
             changes["seen_run"] = space.counter(RUNS)
         record = record.model_copy(update={"descriptor": known.model_copy(update=changes)})
-        if not correct and record.state == "active" and known.review != "accepted" and reuse > 1:
+        if not correct and self.goes_on and record.state == "active" and known.review != "accepted" and reuse > 1:
             trust = trust_of(known.confidence or 0.0, wins, reuse)
-            if trust < ACTIVE_CONFIDENCE:
+            if trust < self.rules.thresholds.confidence:
                 self._distrust(space, record, trust)
                 return
         space.update(record, "used", "solved" if correct else "not solved")
@@ -124,7 +137,17 @@ class Governor:
         refused = str(record.payload.get("reject_reason") or "")
         if refused and verdict.review != "accepted":
             return Admission("rejected", refused)
-        return admit(record, verdict, guards=self.rules.guards)
+        if not self.rules.admission and verdict.review != "rejected":
+            return Admission("guard" if warns(record) else "active", "nothing is kept out")
+        return admit(record, verdict, guards=self.rules.guards, thresholds=self.rules.thresholds)
+
+    def _placed(self, space: Space, record: Record) -> tuple[Record, str]:
+        """A record with a descriptor in the state that admission, and the write gate where there is one, give it."""
+        known = record.descriptor or Descriptor()
+        found = self._admitted(record, known)
+        if self.rules.gate and found.state != "rejected" and not known.review:
+            found = gated(found, audited(space, record))
+        return record.model_copy(update={"state": found.state}), found.reason
 
     def _distrust(self, space: Space, record: Record, trust: float) -> None:
         known = record.descriptor
@@ -139,18 +162,56 @@ class Governor:
         if found.state not in ("active", "guard"):
             space.update(record.model_copy(update={"state": "rejected"}), "rejected", found.reason)
 
-    def _attach(self, space: Space, record: Record, verdict: Verdict, run: int) -> Record:
+    def _attach(self, space: Space, record: Record, trajectory: Trajectory, verdict: Verdict, run: int) -> Record:
         """Give a record its descriptor and state, or let the run confirm or contradict a record that was there."""
         given = verdict.descriptor().model_copy(update={"seen_run": run})
+        if self.rules.gate:
+            given = given.model_copy(update={"observations": (observed(record, trajectory),)})
         if record.descriptor is None:
             given = given.model_copy(update={"review": reviewed(space, record)})
         else:
             given = combined(record.descriptor, given)
-        found = self._admitted(record, given)
-        event = found.state if record.descriptor is None or found.state != record.state else "confirmed"
-        record = record.model_copy(update={"descriptor": given, "state": found.state})
-        space.update(record, event, found.reason)
-        return record
+        if given.observations:
+            given = given.model_copy(update={"support": support_of(given.observations)})
+        placed, reason = self._placed(space, record.model_copy(update={"descriptor": given}))
+        event = placed.state if record.descriptor is None or placed.state != record.state else "confirmed"
+        space.update(placed, event, reason)
+        return placed
+
+    def _settle(self, space: Space, record: Record) -> None:
+        """Hold one record against all of its kind: duplicates become one, and of a conflict the stronger stays."""
+        pool = [other for other in space.records(record.kind, GOVERNED) if other.id != record.id and other.text]
+        if not pool:
+            return
+        vectors = space.vectors([other.id for other in (record, *pool)])
+        found = similarities(record, vectors[0], pool, vectors[1:])
+        near = map(int, np.flatnonzero(found > 0))
+        for place in sorted(near, key=lambda place: (-float(found[place]), pool[place].id)):
+            other, likeness = space.existing(pool[place].id), float(found[place])
+            record = space.existing(record.id)
+            if record.state not in GOVERNED:
+                return
+            if other.state not in GOVERNED or warns(other) != warns(record):
+                continue
+            labels = [(each.descriptor or Descriptor()).label for each in (record, other)]
+            same_action = action_of(record) == action_of(other)
+            if likeness >= MERGE_FROM and same_action:
+                self._merge(space, record, other, likeness)
+            elif conflicting(likeness, (action_of(record), action_of(other)), (labels[0], labels[1])):
+                _resolve(space, record, other, likeness)
+
+    def _merge(self, space: Space, one: Record, other: Record, likeness: float) -> None:
+        """Two records that say the same become the stronger one, with the evidence of both."""
+        winner, loser = sorted((one, other), key=priority, reverse=True)
+        known, also = winner.descriptor or Descriptor(), loser.descriptor or Descriptor()
+        both = combined(known, also) if known.label and also.label else known
+        grown = winner.model_copy(update={"origins": _joined(winner, loser), "descriptor": both})
+        space.archive(loser.id, f"the same as {winner.id}, alike by {likeness:.2f}", links=(winner.id,))
+        why = ""
+        if known.label and winner.state == "candidate":
+            grown, why = self._placed(space, grown)
+        changed = f"; {grown.state}: {why}" if grown.state != winner.state else ""
+        space.update(grown, "merged", f"with {loser.id}, alike by {likeness:.2f}{changed}")
 
 
 def trust_of(confidence: float, wins: int, reuse: int) -> float:
@@ -161,7 +222,7 @@ def trust_of(confidence: float, wins: int, reuse: int) -> float:
 def combined(known: Descriptor, new: Descriptor) -> Descriptor:
     """What two runs say of one memory: means weighted by support; the label by reward, or by confidence where the
     rewards are close (MemGuard 3.5)."""
-    weights = known.support, new.support
+    weights = (known.support, new.support) if known.support + new.support else (1.0, 1.0)
     ours, theirs = known.reward or 0.0, new.reward or 0.0
     sure, other = known.confidence or 0.0, new.confidence or 0.0
     if abs(ours - theirs) < CLOSE_REWARDS:
@@ -176,14 +237,22 @@ def combined(known: Descriptor, new: Descriptor) -> Descriptor:
         update={
             **mean,
             "label": label,
-            "support": known.support + new.support,
             "verified_at": max(known.verified_at or 0.0, new.verified_at or 0.0),
             "seen_run": max(known.seen_run, new.seen_run),
             "reuse": known.reuse + new.reuse,
             "wins": known.wins + new.wins,
             "conflicts": tuple(dict.fromkeys((*known.conflicts, *new.conflicts))),
         }
+        | _counted(known, new)
     )
+
+
+def _counted(known: Descriptor, new: Descriptor) -> dict[str, object]:
+    """Support of both: behind a write gate by what their runs saw, and else as many runs as there were."""
+    if not known.observations and not new.observations:
+        return {"support": known.support + new.support}
+    observations = joined(known.observations, new.observations)
+    return {"observations": observations, "support": support_of(observations)}
 
 
 def priority(record: Record) -> tuple[float | int | str, ...]:
@@ -224,46 +293,6 @@ def reviewed(space: Space, record: Record) -> Literal["", "accepted", "rejected"
 def identity_of(record: Record) -> str:
     """Equal for records that say the same words, whatever has been counted on them since."""
     return content_hash(record.kind, sorted(content_words(record)))
-
-
-def settle(space: Space, record: Record) -> None:
-    """Hold one record against all others of its kind: duplicates become one, and of a conflict the stronger stays."""
-    pool = [other for other in space.records(record.kind, GOVERNED) if other.id != record.id and other.text]
-    if not pool:
-        return
-    vectors = space.vectors([other.id for other in (record, *pool)])
-    found = similarities(record, vectors[0], pool, vectors[1:])
-    near = map(int, np.flatnonzero(found > 0))
-    for place in sorted(near, key=lambda place: (-float(found[place]), pool[place].id)):
-        other, likeness = space.existing(pool[place].id), float(found[place])
-        record = space.existing(record.id)
-        if record.state not in GOVERNED:
-            return
-        if other.state not in GOVERNED or warns(other) != warns(record):
-            continue
-        labels = [(each.descriptor or Descriptor()).label for each in (record, other)]
-        same_action = action_of(record) == action_of(other)
-        if likeness >= MERGE_FROM and same_action:
-            _merge(space, record, other, likeness)
-        elif conflicting(likeness, (action_of(record), action_of(other)), (labels[0], labels[1])):
-            _resolve(space, record, other, likeness)
-
-
-def _merge(space: Space, one: Record, other: Record, likeness: float) -> None:
-    """Two records that say the same become the stronger one, with the evidence of both."""
-    winner, loser = sorted((one, other), key=priority, reverse=True)
-    known, also = winner.descriptor or Descriptor(), loser.descriptor or Descriptor()
-    grown = winner.model_copy(
-        update={
-            "origins": _joined(winner, loser),
-            "descriptor": combined(known, also) if also.support and known.support else known,
-        }
-    )
-    found = admit(grown, grown.descriptor or known) if known.support else None
-    if found is not None and winner.state == "candidate":
-        grown = grown.model_copy(update={"state": found.state})
-    space.update(grown, "merged", f"with {loser.id}, alike by {likeness:.2f}")
-    space.archive(loser.id, f"the same as {winner.id}, alike by {likeness:.2f}", links=(winner.id,))
 
 
 def _resolve(space: Space, one: Record, other: Record, likeness: float) -> None:

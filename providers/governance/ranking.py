@@ -6,6 +6,7 @@ Signals are min-max normalised over the pool of one query, so the scores rank wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +28,19 @@ CONFLICT_ABOVE = 0.72
 """tau_cf."""
 
 
+@dataclass(frozen=True)
+class Weights:
+    """How equations 3 and 4 weigh their signals; table 21's by default."""
+
+    positive: Mapping[str, float] = field(default_factory=lambda: POSITIVE)
+    risk: Mapping[str, float] = field(default_factory=lambda: RISK)
+    guard_positive: Mapping[str, float] = field(default_factory=lambda: GUARD_POSITIVE)
+    guard_risk: Mapping[str, float] = field(default_factory=lambda: GUARD_RISK)
+
+
+DEFAULT = Weights()
+
+
 def normalised(values: np.ndarray) -> np.ndarray:
     """Min-max over the pool, to [0, 1]; a signal that is the same for all of it says nothing and is 0."""
     if len(values) == 0:
@@ -35,16 +49,16 @@ def normalised(values: np.ndarray) -> np.ndarray:
     return np.zeros(len(values)) if high - low < 1e-12 else (values - low) / (high - low)
 
 
-def positive_scores(signals: Mapping[str, np.ndarray]) -> np.ndarray:
+def positive_scores(signals: Mapping[str, np.ndarray], weights: Weights = DEFAULT) -> np.ndarray:
     """MemGuard eq. 3, S+, for every memory of the pool; `signals` has those of `POSITIVE` and `RISK`, raw."""
     # Eq. 3 lost its betas and subscripts in our copy. Terms and signs stand in its prose (relevance, quality,
     # applicability, recency and reuse raise it; conflict, staleness and verifier risk lower it), weights in table 21.
-    return _weighted(signals, POSITIVE, RISK)
+    return _weighted(signals, weights.positive, weights.risk)
 
 
-def guard_scores(signals: Mapping[str, np.ndarray]) -> np.ndarray:
+def guard_scores(signals: Mapping[str, np.ndarray], weights: Weights = DEFAULT) -> np.ndarray:
     """MemGuard eq. 4, S-, for every failure guard of the pool; `signals` has those of both `GUARD` tables, raw."""
-    return _weighted(signals, GUARD_POSITIVE, GUARD_RISK)
+    return _weighted(signals, weights.guard_positive, weights.guard_risk)
 
 
 def conflicting(similarity: float, actions: tuple[str, str], labels: tuple[str, str]) -> bool:

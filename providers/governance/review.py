@@ -7,7 +7,9 @@ from typing import Literal
 from providers.bank import MemoryBank
 from providers.errors import BankError
 from providers.governance.admission import warns
+from providers.governance.gate import Audit
 from providers.governance.lifecycle import REVIEWS
+from providers.governance.writing import audited
 from providers.space import Space
 from providers.types import Descriptor, Flow, Record
 
@@ -38,6 +40,8 @@ class Waiting(Flow):
     tasks: tuple[str, ...]
     sources: tuple[str, ...]
     reason: str
+    audit: Audit | None = None
+    """What independent runs say for and against it, where a write gate counts them."""
 
 
 class Waitlist(Flow):
@@ -63,7 +67,8 @@ def waitlist(bank: MemoryBank, keys: list[Key], limit: int) -> Waitlist:
     """The candidates, those with most support first."""
     found = []
     for key in keys:
-        for record in bank.space(*key).records(state=("candidate",)):
+        space = bank.space(*key)
+        for record in space.records(state=("candidate",)):
             events = _events(bank, key, record.id)
             found.append(
                 Waiting(
@@ -72,6 +77,7 @@ def waitlist(bank: MemoryBank, keys: list[Key], limit: int) -> Waitlist:
                     tasks=tuple(dict.fromkeys(origin.task_id for origin in record.origins)),
                     sources=tuple(dict.fromkeys(source for origin in record.origins for source in origin.sources)),
                     reason=events[-1].reason if events else "",
+                    audit=audited(space, record) if _known(record).observations else None,
                 )
             )
     found.sort(key=lambda each: (-_known(each.record).support, each.record.id))

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from providers.governance.descriptor import (
     CRITERIA,
+    MIX,
     REPEAT_ABOVE,
     REPEATED_VIEWS,
     Label,
@@ -36,14 +37,15 @@ NO_ANSWER, STEP_LIMIT, TOOL_ERROR, ANSWERED = "no answer", "step limit", "tool e
 class CriterionScore(Flow):
     """One criterion under one view: a distribution over the score tokens, why, and words of the run that show it."""
 
-    distribution: tuple[float, ...] = Field(min_length=5, max_length=5)
+    distribution: tuple[float, ...] = Field(min_length=3, max_length=10)
+    """Over equally spaced tokens; five unless the scale itself is what is studied (MemGuard C.5)."""
     rationale: Text = ""
     evidence: Text = ""
 
     @property
     def score(self) -> int:
-        """The likeliest score, 1 to 5; of equals the lower one."""
-        return int(np.argmax(self.distribution)) + 1
+        """The likeliest score on the scale of 1 to 5; of equals the lower one."""
+        return round(1 + 4 * int(np.argmax(self.distribution)) / (len(self.distribution) - 1))
 
 
 class Look(Flow):
@@ -103,13 +105,21 @@ class Verifier:
     KEPT = 256
 
     def __init__(
-        self, looker: Looker, *, repeat: bool = True, masked: bool = False, weights: Sequence[float] | None = None
+        self,
+        looker: Looker,
+        *,
+        repeat: bool = True,
+        masked: bool = False,
+        weights: Sequence[float] | None = None,
+        mix: float = MIX,
     ) -> None:
-        """`repeat` False never asks for further views; `masked` hides the signs seen at run time (MemGuard C.8)."""
+        """`repeat` False never asks for further views; `masked` hides the signs seen at run time (MemGuard C.8);
+        `mix` is alpha of equation 2."""
         self._looker = looker
         self._repeat = repeat
         self._masked = masked
         self._weights = weights
+        self._mix = mix
         self._known: dict[str, Verdict] = {}
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
@@ -119,7 +129,7 @@ class Verifier:
             return known
         seen = trajectory.model_copy(update={"status": ()}) if self._masked else trajectory
         looks = [await self._looker.look(seen, "full", CRITERIA)]
-        if self._repeat and uncertainty(_means(looks), self._weights) > REPEAT_ABOVE:
+        if self._repeat and uncertainty(_means(looks), self._weights, self._mix) > REPEAT_ABOVE:
             for turn, view in enumerate(REPEATED_VIEWS, 1):
                 order = (*CRITERIA[turn:], *CRITERIA[:turn])
                 looks.append(await self._looker.look(seen, view, order))
@@ -140,7 +150,7 @@ class Verifier:
         return Verdict(
             reward=reward(means, self._weights),
             confidence=confidence(labels, means, spreads, shares, label),
-            uncertainty=uncertainty(means, self._weights),
+            uncertainty=uncertainty(means, self._weights, self._mix),
             label=label,
             source_status=source_status(trajectory),
             failure_guard=next((look.failure_guard for look in reversed(looks) if look.failure_guard), ""),

@@ -15,10 +15,10 @@ import numpy as np
 
 from providers.base import Distiller, ProviderCard, ReasoningItem
 from providers.errors import ProviderError
-from providers.governance.admission import ACTIVE_CONFIDENCE, FAILURE
+from providers.governance.admission import FAILURE
 from providers.governance.lifecycle import GOVERNED, SUMMARY, Governor, stale
 from providers.governance.likeness import signature_of
-from providers.governance.ranking import best, guard_scores, positive_scores
+from providers.governance.ranking import DEFAULT, best, guard_scores, positive_scores
 from providers.governance.rule_verifier import RuleLooker
 from providers.governance.verifier import Verdict, Verifier
 from providers.governance.words import trust_in_words
@@ -79,6 +79,7 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
     def __init__(self, space: Space, distiller: Distiller) -> None:
         super().__init__(space, distiller)
         self.governor = Governor(Verifier(RuleLooker()))
+        self.weights = DEFAULT
 
     def judged(self, outcome: Outcome, verdict: Verdict | None) -> Outcome:
         """The verifier's word stands for the outcome."""
@@ -113,7 +114,7 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
         """Duplicates by signature become one record with further origins, where governance goes on after admission."""
         kept = []
         for draft, vector in zip(drafts, vectors, strict=True):
-            states = GOVERNED if self._governor.mode == "full" else ()
+            states = GOVERNED if self._governor.goes_on else ()
             known = self.space.find_signature(draft.signature, draft.kind, states)
             if known is None:
                 self.space.add([draft], vector[None, :])
@@ -164,7 +165,8 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
             lessons = pool.where(lambda record, _: record.kind not in (FAILURE, SUMMARY))
             warnings = pool.where(lambda record, relevance: record.kind == FAILURE and relevance >= GUARD_RELEVANCE)
             return _by(lessons, lessons.relevance, POSITIVES), [], _by(warnings, warnings.relevance, GUARDS)
-        safe = pool.where(lambda record, _: record.state == "active" and _confidence(record) >= ACTIVE_CONFIDENCE)
+        sure = self._governor.rules.thresholds.confidence
+        safe = pool.where(lambda record, _: record.state == "active" and _confidence(record) >= sure)
         lessons = safe.where(lambda record, _: record.kind not in (FAILURE, SUMMARY))
         summaries = safe.where(lambda record, _: record.kind == SUMMARY)
         guards = pool.where(
@@ -175,9 +177,9 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
             )
         )
         return (
-            _by(lessons, positive_scores(signals(lessons)), POSITIVES),
-            _by(summaries, positive_scores(signals(summaries)), SUMMARIES),
-            _by(guards, guard_scores(signals(guards)), GUARDS),
+            _by(lessons, positive_scores(signals(lessons), self.weights), POSITIVES),
+            _by(summaries, positive_scores(signals(summaries), self.weights), SUMMARIES),
+            _by(guards, guard_scores(signals(guards), self.weights), GUARDS),
         )
 
     def _pool(self, query: Query) -> _Pool:

@@ -97,13 +97,13 @@ async def test_one_phase_changes_and_the_others_stay(run: Run) -> None:
 async def test_the_bank_grows_as_the_stream_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a batch stored is served to later ones: the counts of records rise from batch to batch under store-all."""
     counts: list[int] = []
-    plain = online._Streaming.batch
+    plain = online.Streaming.batch
 
-    async def counted(self: online._Streaming, tasks: list[object]) -> list[StreamTask]:
+    async def counted(self: online.Streaming, tasks: list[object]) -> list[online.Ran]:
         counts.append(len(self._providers["notes"]._space.records()))  # type: ignore[attr-defined]
         return await plain(self, tasks)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(online._Streaming, "batch", counted)
+    monkeypatch.setattr(online.Streaming, "batch", counted)
     await run_online(run, "dev", ["store_all"], material(run), "")
     first, second = counts[:4], counts[4:]
     assert first == sorted(first)
@@ -117,7 +117,7 @@ async def test_streams_that_stand_are_not_run_again(run: Run, monkeypatch: pytes
     async def forbidden(self: object, tasks: object) -> list[StreamTask]:
         raise AssertionError("run again")
 
-    monkeypatch.setattr(online._Streaming, "batch", forbidden)
+    monkeypatch.setattr(online.Streaming, "batch", forbidden)
     assert (await run_online(run, "dev", ["none"], material(run), "a")).streams == first.streams
     with pytest.raises(AssertionError, match="run again"):
         await run_online(run, "dev", ["none"], material(run), "b")

@@ -189,8 +189,8 @@ def test_review_lists_what_waits_with_its_evidence(governed: Path, capsys: pytes
     assert (listed["found"], len(listed["waiting"])) == (2, 1)
     code, text = told(capsys, "review", governed)
     assert code == 0
-    assert "says  Open the page." in text
-    assert "seen  seen: Open the page." in text
+    assert 'says  "Open the page."' in text
+    assert 'seen  "seen: Open the page."' in text
     assert "not sure enough" in text
 
 

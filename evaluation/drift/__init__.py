@@ -1,0 +1,1 @@
+"""Memory drift: long streams with noisy outcomes into banks that are governed, filtered once, or not at all."""

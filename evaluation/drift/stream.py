@@ -1,0 +1,236 @@
+"""One stream into one bank: what every task did, and what became of the bank."""
+
+from __future__ import annotations
+
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tqdm import tqdm
+
+from evaluation.drift.health import FalseAccepts, Health, false_accepts, health_of, shares_of_kinds
+from evaluation.drift.signals import Noise, means_of
+from evaluation.drift.variants import Variant
+from evaluation.online import Ran, Streaming
+from providers.bank import MemoryBank
+from providers.governance.descriptor import CRITERIA, REPEAT_ABOVE, View, uncertainty
+from providers.governance.verifier import Looker
+from providers.long_term.memguard import MemGuard
+from providers.types import Flow, Record, Task, Trajectory, content_hash
+from router.decisions import Policy
+from router.policies.fixed import InOnly, Single
+from synth.episode import encode_queries
+from synth.workbench import Workbench, remove_database
+
+VERSION = 1
+"""Of what a cell holds; cells of another version are run again."""
+VIEWS: tuple[View, ...] = ("full", "evidence", "risk")
+TIMED_QUERIES = 100
+Stage = Literal["fill", "main"]
+_NAMED = re.compile(r'"([^"]{3,})"')
+
+
+class DriftTask(Flow):
+    """One task of a stream."""
+
+    task_id: str
+    family: str
+    stage: Stage
+    error: str = ""
+    correct: bool | None = None
+    """As it was scored."""
+    told: bool | None = None
+    """As the bank was told."""
+    label: str = ""
+    """Of the verdict on the run."""
+    looks: int = 0
+    """Views that the verdict took."""
+    views: tuple[str, ...] = ()
+    """Labels of the full, evidence and risk views, whether or not the verdict took them."""
+    boundary: bool = False
+    """Whether the full view alone left it uncertain."""
+    steps: int = 0
+    injected: int = 0
+    """Characters of memory, both kinds."""
+    observed: int = 0
+    """Characters that the agent read from its tools."""
+    seconds: float = 0.0
+    retrieved: tuple[str, ...] = ()
+    followed: tuple[str, ...] = ()
+    """Of them, those whose first quoted name stands in what the agent thought or called."""
+    kept: tuple[str, ...] = ()
+    """Records that hold what the run left, new or not."""
+
+
+class Cell(Flow):
+    """One stream under one variant, noise and seed."""
+
+    key: str
+    variant: str
+    noise: float
+    seed: int
+    tasks: tuple[DriftTask, ...]
+    health: Health
+    kinds: dict[str, float]
+    """Shares of what is shown at the end by kind."""
+    false_accepts: FalseAccepts
+    storage_mb: float
+    retrieve_ms: float | None
+    """Median over queries at the end, prompt included, encoding not; None without memory."""
+
+    def save(self, path: Path) -> None:
+        """Write as JSON, whole or not at all."""
+        from providers.files import write_atomically
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, self.model_dump_json())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tasks of a stream: those that fill the bank under a wide step limit, then those that are measured."""
+
+    fill: tuple[Task, ...]
+    main: tuple[Task, ...]
+    batch: int
+
+    def ordered(self, seed: int) -> Iterator[tuple[Stage, list[Task]]]:
+        """Both stages in the seed's order, the same for all variants."""
+        for stage, tasks in (("fill", list(self.fill)), ("main", list(self.main))):
+            random.Random(content_hash("drift", stage, seed)).shuffle(tasks)
+            yield stage, tasks  # type: ignore[misc]
+
+    def key(self, bench: Workbench, name: str, variant: Variant, noise: float, seed: int) -> str:
+        """Hash of all that a cell depends on."""
+        config = bench.config
+        return content_hash(
+            VERSION,
+            name,
+            repr(variant),
+            noise,
+            seed,
+            self.batch,
+            [task.id for task in (*self.fill, *self.main)],
+            [task.question for task in (*self.fill, *self.main)],
+            config.seed,
+            config.agent.model_dump(),
+            config.encoder.model_dump(),
+            config.distiller,
+        )
+
+
+async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, seed: int, plan: Plan) -> Cell:
+    """Run a stream from an empty bank; the bank goes with it."""
+    with _fresh_bank(bench, bench.run.root / "bank.drift.sqlite") as bank:
+        provider = variant.provider(bank.space(MemGuard.CARD.name), bench.distiller)
+        recorder = _Recorder(provider, variant.looker())
+        policy: Policy = InOnly() if variant.keeps == "nothing" else Single(MemGuard.CARD.name)
+        done: list[DriftTask] = []
+        title = f"{name}, noise {noise:.0%}, seed {seed}"
+        total = len(plan.fill) + len(plan.main)
+        with tqdm(total=total, desc=title, unit="task", disable=None, leave=False, file=sys.stderr) as bar:
+            for stage, tasks in plan.ordered(seed):
+                limit = bench.config.agent.warmup_max_steps if stage == "fill" else bench.config.agent.max_steps
+                providers = {MemGuard.CARD.name: provider}
+                streaming = Streaming(bench, policy, providers, seed, max_steps=limit, seen=Noise(noise, seed))
+                for start in range(0, len(tasks), plan.batch):
+                    ran = await streaming.batch(tasks[start : start + plan.batch])
+                    done += [await recorder.note(stage, each) for each in ran]
+                    bar.update(len(ran))
+        return Cell(
+            key=plan.key(bench, name, variant, noise, seed),
+            variant=name,
+            noise=noise,
+            seed=seed,
+            tasks=tuple(done),
+            health=health_of(provider.space, [(task.label, task.kept) for task in done]),
+            kinds=shares_of_kinds(provider.space.records(state=("active", "guard"))),
+            false_accepts=_traced(provider, variant, done),
+            storage_mb=_megabytes(bank),
+            retrieve_ms=await _timed(bench, provider, plan.main) if variant.keeps != "nothing" else None,
+        )
+
+
+class _Recorder:
+    """Notes of every task what the tables need, before later tasks change the bank."""
+
+    def __init__(self, provider: MemGuard, looker: Looker) -> None:
+        self._provider, self._looker = provider, looker
+
+    async def note(self, stage: Stage, ran: Ran) -> DriftTask:
+        result, left = ran.result, ran.left
+        if left is None:
+            return DriftTask(task_id=result.task_id, family=result.family, stage=stage, error=result.error)
+        run = left.trajectory
+        assert self._provider.governor is not None
+        verdict = await self._provider.governor.verify(run)
+        looks = [await self._looker.look(run, view, CRITERIA) for view in VIEWS]
+        blocked = not (run.answer or "").strip()
+        retrieved = tuple(item for shown in run.injections if shown.phase == "begin" for item in shown.item_ids)
+        records = [self._provider.space.existing(item) for item in retrieved]
+        return DriftTask(
+            task_id=result.task_id,
+            family=result.family,
+            stage=stage,
+            correct=left.outcome.correct,
+            told=left.told.correct,
+            label=verdict.label,
+            looks=len(verdict.looks),
+            views=tuple(look.label(blocked) for look in looks),
+            boundary=uncertainty(means_of(looks[0])) > REPEAT_ABOVE,
+            steps=result.steps,
+            injected=result.injected,
+            observed=sum(len(step.observation) for step in run.steps),
+            seconds=result.seconds,
+            retrieved=retrieved,
+            followed=tuple(record.id for record in records if _followed(record, run)),
+            kept=tuple(record for receipt in ran.receipts for record in receipt.record_ids),
+        )
+
+
+def _followed(record: Record, run: Trajectory) -> bool:
+    names = _NAMED.findall(str(record.payload.get("content") or record.payload.get("summary") or ""))
+    if not names:
+        return False
+    done = "\n".join(part for step in run.steps for part in (step.thought, *map(str, step.arguments.values())))
+    return f'"{names[0]}"' in done
+
+
+def _traced(provider: MemGuard, variant: Variant, done: Sequence[DriftTask]) -> FalseAccepts:
+    """What the records of runs that were taken for successes, and were none, came to."""
+    accepted = [task for task in done if task.label == "verified_success" and task.correct is False]
+    right = {record for task in done if task.correct is True for record in task.kept}
+    made = {record for task in accepted for record in task.kept} - right
+    later = [(task.retrieved, task.followed, task.correct) for task in done]
+    return false_accepts(provider.space, len(accepted), made, later, noted=variant.keeps == "full")
+
+
+@contextmanager
+def _fresh_bank(bench: Workbench, path: Path) -> Iterator[MemoryBank]:
+    remove_database(path)
+    with MemoryBank.open(path, bench.encoder) as bank:
+        yield bank
+    remove_database(path)
+
+
+def _megabytes(bank: MemoryBank) -> float:
+    pages = bank.committed.execute("PRAGMA page_count").fetchone()[0]
+    size = bank.committed.execute("PRAGMA page_size").fetchone()[0]
+    return round(float(pages * size) / 2**20, 3)
+
+
+async def _timed(bench: Workbench, provider: MemGuard, tasks: Sequence[Task]) -> float | None:
+    queries = encode_queries(bench, list(tasks[:TIMED_QUERIES]))
+    samples = []
+    for query in queries:
+        started = time.perf_counter()
+        await provider.retrieve(query)
+        samples.append((time.perf_counter() - started) * 1000)
+    return round(statistics.median(samples), 2) if samples else None
