@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SUITES: Mapping[str, str] = {
     "factbook": "synth.tasks.factbook:Factbook",
+    "questions": "synth.tasks.questions.suite:Questions",
 }
 AGENTS: Mapping[str, str] = {
     "case_based": "synth.agents.case_based:CaseBased",
