@@ -25,7 +25,7 @@ def serve(config: RunConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests that have begun are answered first."""
     keys = Keys.load(config.serve.keys_file, config.serve.key_env)
     keys.check_host(config.serve.host)
-    log_as_json()
+    log_as_json(sys.stderr)
     asyncio.run(_serve(config, keys))
 
 

@@ -1,14 +1,14 @@
-"""One JSON object per line on standard error. Keys, texts and memories are never logged; ids and names are."""
+"""One JSON object per line. Keys, texts and memories are never logged; ids and names are."""
 
 from __future__ import annotations
 
 import logging
-import sys
+from typing import TextIO
 
 import structlog
 
 
-def log_as_json(level: int = logging.INFO) -> None:
+def log_as_json(stream: TextIO, level: int = logging.INFO) -> None:
     """Set the format of this process's log lines: `memroute.serve` and, through the standard library, uvicorn's."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -22,9 +22,9 @@ def log_as_json(level: int = logging.INFO) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -576,7 +576,13 @@ class Sessions:
             return
         task = asyncio.create_task(work)
         self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._beside.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("beside", error=f"{type(error).__name__}: {error}")
+
+        task.add_done_callback(done)
 
     def _decision(self, decided: Decided) -> Decision:
         made = decided.decision

@@ -1,0 +1,125 @@
+"""Where a part fails the request is still served; the failure is marked and counted, and the part comes back."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served_toys import Notes, Odd, calling, run_task, served
+
+from router.policies.fixed import Concat, Single
+from router.policies.none import NoMemory
+
+QUESTION = {"question": "What is the area of Chile?"}
+
+
+def counted(sessions: Any, counter: str, **labels: str) -> float:
+    return sessions.metrics.registry.get_sample_value(f"memroute_{counter}", labels) or 0.0
+
+
+@pytest.mark.parametrize("how", ["late", "failed", "invalid"])
+async def test_a_router_that_does_not_work_is_replaced_by_the_fallback(tmp_path: Path, how: str) -> None:
+    async with served(tmp_path, Odd(how), router_seconds=0.1) as sessions, calling(sessions) as client:
+        ended = await run_task(client, QUESTION["question"], "1")
+        assert ended["decision"]["fallback"] is True
+        assert {r["provider"] for r in ended["receipts"]} == {"notes", "lessons"}
+        begun = (await client.post("/v1/sessions", json=QUESTION)).json()
+        assert (begun["decision"]["providers"], begun["decision"]["fallback"]) == (["notes"], True)
+        assert begun["troubles"][0] == {"stage": "begin", "name": "odd", "reason": how}
+        assert counted(sessions, "fallbacks_total", phase="begin", reason=how) == 2
+        assert counted(sessions, "invalid_outputs_total", phase="begin") == 2 * (how == "invalid")
+
+
+async def test_a_router_that_failed_three_times_rests_and_is_tried_again(tmp_path: Path) -> None:
+    router = Odd("failed")
+    async with served(tmp_path, router, rest_seconds=0.3) as sessions, calling(sessions) as client:
+        answers = [(await client.post("/v1/sessions", json=QUESTION)).json() for _ in range(4)]
+        assert [a["troubles"][0]["reason"] for a in answers] == ["failed", "failed", "failed", "resting"]
+        assert router.asked == 3
+        router.how = "well"
+        time.sleep(0.3)
+        recovered = (await client.post("/v1/sessions", json=QUESTION)).json()
+        assert (recovered["troubles"], recovered["decision"]["fallback"]) == ([], False)
+
+
+async def test_one_slow_provider_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = {"probe_seconds": 0.5, "retrieve_seconds": 0.5}
+    async with served(tmp_path, Concat(), **slow) as sessions, calling(sessions) as client:
+        await run_task(client, QUESTION["question"], "1")
+        monkeypatch.setattr(Notes, "slow", 2.0)
+        begun = (await client.post("/v1/sessions", json=QUESTION)).json()
+        assert [bool(preview["text"]) for preview in begun["previews"]] == [False, True]
+        assert [injection["provider"] for injection in begun["injections"]] == ["lessons"]
+        assert [(t["stage"], t["name"], t["reason"]) for t in begun["troubles"]] == [
+            ("probe", "notes", "late"),
+            ("retrieve", "notes", "late"),
+        ]
+        assert counted(sessions, "troubles_total", stage="probe", name="notes", reason="late") == 1
+
+
+@pytest.mark.parametrize("part", ["probe", "retrieve"])
+async def test_a_provider_that_is_down_leaves_the_others_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    async with served(tmp_path, Concat(), rest_seconds=0.0) as sessions, calling(sessions) as client:
+        await run_task(client, QUESTION["question"], "1")
+        monkeypatch.setattr(Notes, "broken", part)
+        answer = await client.post("/v1/sessions", json=QUESTION)
+        begun = answer.json()
+        assert "lessons" in [injection["provider"] for injection in begun["injections"]]
+        assert {"stage": part, "name": "notes", "reason": "failed"} in begun["troubles"]
+        assert "/secret/path" not in answer.text
+        monkeypatch.setattr(Notes, "broken", "")
+        begun = (await client.post("/v1/sessions", json=QUESTION)).json()
+        assert (len(begun["injections"]), begun["troubles"]) == (2, [])
+
+
+async def test_a_provider_that_cannot_store_says_so_in_its_receipt_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as sessions, calling(sessions) as client:
+        monkeypatch.setattr(Notes, "broken", "store")
+        ended = await run_task(client, QUESTION["question"], "1")
+        assert {r["provider"]: r["status"] for r in ended["receipts"]} == {"notes": "failed", "lessons": "stored"}
+        assert counted(sessions, "store_receipts_total", provider="notes", status="failed") == 1
+
+
+async def test_in_shadow_mode_the_policy_acts_and_the_router_is_only_written_down(
+    tmp_path: Path, json_logs: io.StringIO
+) -> None:
+    async with served(tmp_path, Single("lessons"), acting=NoMemory()) as sessions, calling(sessions) as client:
+        ended = await run_task(client, QUESTION["question"], "1")
+        assert (ended["decision"]["policy"], ended["receipts"]) == ("none", [])
+    logged = json_logs.getvalue()
+    assert '"router_decided": ["lessons"]' in logged
+    assert '"acted": []' in logged
+    assert counted(sessions, "shadow_decisions_total", phase="begin", agree="false") == 1
+    assert counted(sessions, "decisions_total", phase="begin", policy="none", choice="none") == 1
+
+
+async def test_a_router_that_hangs_in_shadow_mode_holds_up_nobody(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path, Odd("late"), acting=Single("notes"), router_seconds=0.2) as sessions,
+        calling(sessions) as client,
+    ):
+        begun = (await client.post("/v1/sessions", json=QUESTION)).json()
+        assert (begun["decision"]["fallback"], begun["troubles"]) == (False, [])
+
+
+async def test_metrics_are_prometheus_and_count_what_happened(tmp_path: Path) -> None:
+    async with served(tmp_path) as sessions, calling(sessions) as client:
+        await run_task(client, QUESTION["question"], "1")
+        await client.post("/v1/sessions", json=QUESTION)
+        page = (await client.get("/metrics")).text
+        for line in (
+            'memroute_decisions_total{choice="notes",phase="begin",policy="notes"} 2.0',
+            'memroute_injections_total{phase="begin",provider="notes"} 1.0',
+            'memroute_store_receipts_total{provider="lessons",status="stored"} 1.0',
+            'memroute_requests_total{route="/v1/sessions",status="201"} 2.0',
+            "memroute_open_sessions 1.0",
+        ):
+            assert line in page
+        assert 'memroute_stage_seconds_count{stage="probe"} 2.0' in page
