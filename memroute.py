@@ -477,14 +477,19 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     drift.add_argument("--variants", nargs="+", metavar="NAME", help="banks at every noise: main (default), all, names")
     drift.add_argument("--switches", nargs="+", metavar="NAME", help="further banks at the last noise: all, or names")
     drift.add_argument("--seeds", type=_positive, metavar="N", default=1, help="streams per bank (default: 1)")
-    drift.add_argument("--split", choices=("explore", "dev", "test"), default="explore", help="tasks that are measured")
-    for action in (drift,):
-        action.add_argument("--fill", type=_count, metavar="N", default=200, help="warm-up tasks first (default: 200)")
-        action.add_argument("--tasks", type=_positive, metavar="N", default=300, help="tasks measured (default: 300)")
-        action.add_argument(
-            "--runs-dir", metavar="DIR", type=Path, default=Path("runs"), help="what is done is kept here"
-        )
-    for action in (govmem, drift):
+    drift.add_argument("--fill", type=_count, metavar="N", default=200, help="warm-up tasks first (default: 200)")
+    harm = actions.add_parser("harm", help="tasks with false memories, with the write gate in between, with safe ones")
+    harm.add_argument(
+        "--sources", type=_positive, metavar="N", default=120, help="runs that memories are made of (default: 120)"
+    )
+    harm.add_argument(
+        "--copies", type=_positive, metavar="N", default=5, help="agents that tell each of them (default: 5)"
+    )
+    for action, tasks in ((drift, 300), (harm, 150)):
+        action.add_argument("--tasks", type=_positive, metavar="N", default=tasks, help=f"measured (default: {tasks})")
+        action.add_argument("--split", choices=("explore", "dev", "test"), default="explore", help="their split")
+        action.add_argument("--runs-dir", metavar="DIR", type=Path, default=Path("runs"), help="where it is kept")
+    for action in (govmem, drift, harm):
         action.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
         action.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
@@ -1090,8 +1095,9 @@ VERBS = (
         "govmem makes candidate memories of known kinds (independent, copied, correlated, stale, adversarial, out of "
         "scope), lets every write policy decide on them, and says what was promoted wrongly, found, and left to a "
         "person. drift runs long streams of tasks whose outcomes are told wrong at times into governed, filtered and "
-        "ungoverned banks.",
-        "printed; shares are fractions of 1. drift keeps every finished stream in runs/bench-drift.",
+        "ungoverned banks. harm runs the same tasks with false memories, with the write gate in between and with safe "
+        "ones.",
+        "printed; shares are fractions of 1. What drift and harm ran is kept in runs/bench-drift and runs/bench-harm.",
         "memroute bench govmem --seeds 2 --json",
         _do_bench,
         _bench_arguments,

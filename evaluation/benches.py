@@ -55,4 +55,20 @@ async def _drift(given: Mapping[str, Any]) -> Done:
     return Done(bench, tables_of(bench))
 
 
-_BENCHES: dict[str, Callable[[Mapping[str, Any]], Awaitable[Done]]] = {"govmem": _govmem, "drift": _drift}
+async def _harm(given: Mapping[str, Any]) -> Done:
+    from evaluation.drift.bench import run_config
+    from evaluation.harm.bench import HarmSettings, bench_harm
+    from evaluation.harm.tables import tables_of
+
+    settings = HarmSettings(
+        sources=given["sources"], tasks=given["tasks"], copies=given["copies"], split=Split(given["split"])
+    )
+    bench = await bench_harm(settings, run_config(given["runs_dir"], "bench-harm"))
+    return Done(bench, tables_of(bench))
+
+
+_BENCHES: dict[str, Callable[[Mapping[str, Any]], Awaitable[Done]]] = {
+    "govmem": _govmem,
+    "drift": _drift,
+    "harm": _harm,
+}

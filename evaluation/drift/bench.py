@@ -161,9 +161,9 @@ def _rows(settings: DriftSettings, groups: Mapping[str, Sequence[Cell]]) -> dict
         against = {}
         for rival in (VERIFIER_ONLY, GOVERNED):
             if rival in groups and rival != name:
-                against[f"solved_minus_{rival}"] = _interval(bootstrap.difference(solved[name], solved[rival]))
-                against[f"steps_minus_{rival}"] = _interval(bootstrap.difference(steps[name], steps[rival]))
-        estimates = [_interval(bootstrap.estimate(values[name])) for values in (solved, steps)]
+                against[f"solved_minus_{rival}"] = interval_of(bootstrap.difference(solved[name], solved[rival]))
+                against[f"steps_minus_{rival}"] = interval_of(bootstrap.difference(steps[name], steps[rival]))
+        estimates = [interval_of(bootstrap.estimate(values[name])) for values in (solved, steps)]
         rows[name] = _row(cells, estimates, against)
     return rows
 
@@ -237,7 +237,8 @@ def _averaged(kind: type[Figures], each: Sequence[Figures]) -> Figures:
     return kind(**values)
 
 
-def _interval(estimate: Estimate | None) -> Interval:
+def interval_of(estimate: Estimate | None) -> Interval:
+    """An estimate as it is written down; NaN where no task is scored."""
     if estimate is None:
         return Interval(mean=float("nan"), low=float("nan"), high=float("nan"), n=0)
     return Interval(mean=estimate.mean, low=estimate.low, high=estimate.high, n=estimate.n)

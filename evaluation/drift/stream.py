@@ -128,9 +128,9 @@ class Plan:
 
 async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, seed: int, plan: Plan) -> Cell:
     """Run a stream from an empty bank; the bank goes with it."""
-    with _fresh_bank(bench, bench.run.root / "bank.drift.sqlite") as bank:
+    with fresh_bank(bench, bench.run.root / "bank.drift.sqlite") as bank:
         provider = variant.provider(bank.space(MemGuard.CARD.name), bench.distiller)
-        recorder = _Recorder(provider, variant.looker())
+        recorder = Recorder(provider, variant.looker())
         policy: Policy = InOnly() if variant.keeps == "nothing" else Single(MemGuard.CARD.name)
         done: list[DriftTask] = []
         title = f"{name}, noise {noise:.0%}, seed {seed}"
@@ -158,7 +158,7 @@ async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, 
         )
 
 
-class _Recorder:
+class Recorder:
     """Notes of every task what the tables need, before later tasks change the bank."""
 
     def __init__(self, provider: MemGuard, looker: Looker) -> None:
@@ -213,7 +213,8 @@ def _traced(provider: MemGuard, variant: Variant, done: Sequence[DriftTask]) -> 
 
 
 @contextmanager
-def _fresh_bank(bench: Workbench, path: Path) -> Iterator[MemoryBank]:
+def fresh_bank(bench: Workbench, path: Path) -> Iterator[MemoryBank]:
+    """An empty bank at `path`, which is removed before and after."""
     remove_database(path)
     with MemoryBank.open(path, bench.encoder) as bank:
         yield bank

@@ -22,9 +22,9 @@ def _noise(bench: DriftBench) -> Rows:
         [
             level,
             name,
-            *(_percent(row.solved), f"{row.steps.mean:.2f}"),
-            _difference(row.solved_minus_verifier_only),
-            _steps(row.steps_minus_verifier_only),
+            *(percent(row.solved), f"{row.steps.mean:.2f}"),
+            difference(row.solved_minus_verifier_only),
+            more_steps(row.steps_minus_verifier_only),
             "-" if row.label_right is None else f"{100 * row.label_right:.1f}",
         ]
         for level, rows in bench.rows.items()
@@ -52,8 +52,8 @@ def _course(bench: DriftBench) -> Rows:
 def _switches(level: str, rows: dict[str, Row]) -> Rows:
     cells = [
         [
-            *(name, _percent(row.solved), f"{row.steps.mean:.2f}"),
-            *(_difference(row.solved_minus_governed), _steps(row.steps_minus_governed), str(row.health.active)),
+            *(name, percent(row.solved), f"{row.steps.mean:.2f}"),
+            *(difference(row.solved_minus_governed), more_steps(row.steps_minus_governed), str(row.health.active)),
         ]
         for name, row in rows.items()
         if not name.startswith("random_weights")
@@ -130,15 +130,18 @@ def _cost(level: str, rows: dict[str, Row]) -> Rows:
     return Rows(f"Cost per task at noise {level} (table 9; ms for table 24)", columns, cells)
 
 
-def _percent(interval: Interval) -> str:
+def percent(interval: Interval) -> str:
+    """A share in percent with its interval."""
     return f"{100 * interval.mean:.1f} ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
 
 
-def _difference(interval: Interval | None) -> str:
+def difference(interval: Interval | None) -> str:
+    """A difference of shares in points with its interval."""
     if interval is None:
         return "-"
     return f"{100 * interval.mean:+.1f} ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
 
 
-def _steps(interval: Interval | None) -> str:
+def more_steps(interval: Interval | None) -> str:
+    """A difference of steps with its interval."""
     return "-" if interval is None else f"{interval.mean:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"

@@ -63,8 +63,8 @@ def observed(record: Record, trajectory: Trajectory) -> Observation:
     words = wording_of(claim)
     if len(words.split()) >= COPY_WORDS and _was_told(words, trajectory):
         return found.model_copy(update={"parent": f"echo {content_hash(words)}"})
-    seen = _nearest(claim, observations_of(trajectory))
-    if seen is None or seen.trust == "model":
+    seen = _nearest(claim, [each for each in observations_of(trajectory) if each.trust != "model"])
+    if seen is None:
         return found
     lineage = ("source", "tool", "environment", "agent", "trust", "edit")
     return found.model_copy(update={"parent": seen.parent, **{name: getattr(seen, name) for name in lineage}})

@@ -19,7 +19,7 @@ from evaluation.drift import bench as bench_module
 from evaluation.drift.bench import DriftBench, DriftSettings, Row, bench_drift, compared
 from evaluation.drift.health import FalseAccepts, Health, false_accepts, health_of
 from evaluation.drift.signals import CONFIRMED, REFUSED, LabelOnly, Noise, OutcomeLooker, Rescaled, SignLooker
-from evaluation.drift.stream import Cell, DriftTask
+from evaluation.drift.stream import Cell, DriftTask, _followed
 from evaluation.drift.tables import tables_of
 from evaluation.drift.variants import MAIN, VARIANTS, named
 from evaluation.text_tables import markdown
@@ -28,7 +28,7 @@ from providers.distill.rules import RuleDistiller
 from providers.errors import ConfigError
 from providers.governance.descriptor import CRITERIA
 from providers.governance.verifier import Verifier
-from providers.types import Outcome, Split, Step, Task, Trajectory
+from providers.types import Outcome, Record, Split, Step, Task, Trajectory
 from synth.config import RunConfig
 
 
@@ -171,6 +171,23 @@ async def test_streams_are_matched_and_those_that_stand_are_not_run_again(
         await bench_drift(SETTINGS.model_copy(update={"tasks": 13}), config(tmp_path))
     with pytest.raises(ConfigError, match="has 200 tasks in explore"):
         await bench_drift(SETTINGS.model_copy(update={"tasks": 300}), config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "thought", "page", "follows"),
+    [
+        ('Read "Coal output" under "Energy".', 'Read "Coal output" on "Chad".', "Chad", True),
+        ('Read "Coal output" under "Energy".', 'Read "Oil output" on "Energy".', "Chad", False),
+        ('Open a list such as "Coal: by country" first.', 'Open "Coal: by country".', "", True),
+        ("Search first.", "Search first.", "Search first.", False),
+    ],
+)
+def test_a_record_is_followed_where_the_agent_names_what_it_names(
+    content: str, thought: str, page: str, follows: bool
+) -> None:
+    record = Record(id="r", provider="p", namespace="n", kind="k", payload={"content": content}, text="")
+    step = Step(index=0, thought=thought, tool="open", arguments={"page": page})
+    assert _followed(record, answered().model_copy(update={"steps": (step,)})) == follows
 
 
 def cell(variant: str, correct: Sequence[bool | None], steps: int = 5, seed: int = 0) -> Cell:
