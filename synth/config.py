@@ -318,6 +318,32 @@ class EvaluateConfig(Section):
     """Another task agent for the evaluation alone: whether a router carries over to one it was not trained with."""
 
 
+class EngineConfig(Section):
+    """Where the served language-model router is computed."""
+
+    kind: Literal["local", "vllm", "endpoint"] = "local"
+    """`local`: in the service's own process; `vllm`: started beside it (`scripts/setup_engine`); `endpoint`: one that
+    runs already."""
+    base_url: str = "http://127.0.0.1:8000/v1"
+    """Address of the endpoint, with its `/v1`; for `endpoint` alone."""
+    model: str = Field(default="router", min_length=1)
+    """The router's name at the engine."""
+    key_env: str = "MEMROUTE_ENGINE_KEY"
+    """Environment variable that holds the endpoint's key."""
+    environment: Path = Path(".venv-engine")
+    """The Python environment that has vLLM."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """What vLLM computes on; `auto` takes an NVIDIA GPU where there is one."""
+    weights: Literal["auto", "merged", "lora"] = "auto"
+    """The merged model, or the base with the adapter beside it; `auto` takes the latter on a GPU alone."""
+    arguments: tuple[str, ...] = ()
+    """Further arguments of vLLM, e.g. [--gpu-memory-utilization, "0.5"]."""
+    timeout: float = Field(default=10.0, gt=0)
+    """Seconds that one decision may take."""
+    start_seconds: float = Field(default=300.0, gt=0)
+    """Seconds that vLLM may take to start."""
+
+
 class ServeConfig(Section):
     """The router beside an agent, over HTTP (`memroute serve`)."""
 
@@ -363,6 +389,7 @@ class ServeConfig(Section):
     """Requests that may queue; further ones are sent away with status 503."""
     drain_seconds: float = Field(default=20.0, ge=0)
     """Longest wait at the end for requests that have begun."""
+    engine: EngineConfig = EngineConfig()
 
 
 class RunConfig(Section):

@@ -61,15 +61,17 @@ def said(
 class Endpoint:
     """Plays `script`, one response per request, the last one again and again; or asks `answer` for each.
 
-    `requests` are the bodies that came, `keys` their Authorization headers, `times` when they came, `most` how many
-    were being answered at once.
+    `requests` are the bodies that came, `paths` where to, `keys` their Authorization headers, `times` when they came,
+    `most` how many were being answered at once. `models` are the names that it lists.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.script: list[Play] = []
         self.answer: Callable[[dict[str, Any]], Play] | None = None
         self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         self.keys: list[str] = []
+        self.models: list[str] = ["m"]
         self.times: list[float] = []
         self.most = 0
         self._now = 0
@@ -81,6 +83,7 @@ class Endpoint:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 with endpoint._lock:
+                    endpoint.paths.append(self.path)
                     play = endpoint._next(json.loads(body), self.headers["Authorization"])
                     endpoint._now += 1
                     endpoint.most = max(endpoint.most, endpoint._now)
@@ -91,6 +94,10 @@ class Endpoint:
                 finally:
                     with endpoint._lock:
                         endpoint._now -= 1
+
+            def do_GET(self) -> None:
+                listed = [{"id": name, "object": "model"} for name in endpoint.models]
+                self._send(Play(body={"object": "list", "data": listed}))
 
             def _send(self, play: Play) -> None:
                 data = (play.body if isinstance(play.body, str) else json.dumps(play.body)).encode()
@@ -111,7 +118,7 @@ class Endpoint:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
 
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 

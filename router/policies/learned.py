@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from providers.base import ProviderCard
 from providers.errors import EngineError, ModelError
 from router.adapter import load_router, read_record
@@ -19,17 +17,13 @@ from router.chat import chat_tokens, pad_token, stop_tokens
 from router.codec import (
     CodecName,
     JsonCodec,
-    MarksCodec,
     Prompt,
-    decide_begin,
-    decide_end,
-    decide_in,
-    empty_previews,
     fallback_begin,
 )
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, Policy
 from router.marks import Encoded, MarkTokenizer, collate, mark_scores
+from router.policies.marking import MarksPolicy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -40,8 +34,8 @@ ANSWER_TOKENS = 64
 ANSWER_TOKENS_END = 128
 
 
-class Learned:
-    """Begin, In and End from the marks of one forward pass each."""
+class Learned(MarksPolicy):
+    """Marks read in this process: one forward pass for each decision."""
 
     def __init__(
         self,
@@ -52,11 +46,9 @@ class Learned:
         offsets: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         """`offsets` are those of the adapter's record."""
-        self.name = name
-        self._offsets = offsets or {}
+        super().__init__(name, offsets)
         self._model: Any = model
         self._marks = MarkTokenizer(tokenizer)
-        self._codec = MarksCodec()
         self._lock = threading.Lock()
 
     @classmethod
@@ -81,7 +73,6 @@ class Learned:
         return cls(model, tokenizer, name=name, offsets=read_record(adapter).offsets if adapter else None)
 
     def score_prompts(self, prompts: Sequence[Prompt]) -> list[list[float]]:
-        """Every candidate's log-odds as the model gives them, prompt by prompt, however they are batched."""
         import torch
 
         encoded = [self._marks.encode(prompt.segments) for prompt in prompts]
@@ -94,40 +85,6 @@ class Learned:
                 for place, values in zip(places, found, strict=True):
                     scores[place] = values
         return scores
-
-    def score(self, contexts: Sequence[BeginContext]) -> np.ndarray:
-        """Log-odds of every context's providers, offsets included, in the order of its previews.
-
-        Shape (contexts, providers).
-        """
-        prompts = [self._codec.begin(context) for context in contexts]
-        found = zip(prompts, self.score_prompts(prompts), strict=True)
-        return np.asarray([self._shifted("begin", prompt, scores) for prompt, scores in found])
-
-    def choose(self, context: BeginContext, scores: Sequence[float]) -> BeginDecision:
-        """The decision that goes with one row of `score`: an empty preview is left alone while another has text."""
-        names = [preview.provider for preview in context.previews]
-        return decide_begin(scores, names, empty_previews(context))
-
-    async def begin(self, context: BeginContext) -> BeginDecision:
-        return self.choose(context, await self._ask("begin", self._codec.begin(context)))
-
-    async def step(self, context: InContext) -> InDecision:
-        if not context.summary:
-            return InDecision(action="no_op")
-        return decide_in(await self._ask("in", self._codec.in_(context)))
-
-    async def end(self, context: EndContext) -> EndDecision:
-        prompt = self._codec.end(context)
-        return decide_end(await self._ask("end", prompt), prompt.candidates)
-
-    async def _ask(self, phase: str, prompt: Prompt) -> list[float]:
-        [scores] = await asyncio.to_thread(self.score_prompts, [prompt])
-        return self._shifted(phase, prompt, scores)
-
-    def _shifted(self, phase: str, prompt: Prompt, scores: Sequence[float]) -> list[float]:
-        offsets = self._offsets.get(phase, {})
-        return [score + offsets.get(name, 0.0) for name, score in zip(prompt.candidates, scores, strict=True)]
 
     def _score_batch(self, prompts: Sequence[Encoded]) -> list[list[float]]:
         batch = collate(prompts).to(self._model.device)
@@ -177,12 +134,16 @@ class Generating:
 
     def answer(self, prompt: str, phase: str) -> str:
         """The greedy answer to a prompt of that phase (begin, in or end), legal or not."""
-        return self._generate(prompt, ANSWER_TOKENS_END if phase == "end" else ANSWER_TOKENS)
+        return self._generate(prompt, _answer_tokens(phase))[0]
+
+    def answer_with_margin(self, prompt: str, phase: str) -> tuple[str, float]:
+        """As `answer`, and the least logit by which one of its tokens was ahead of the next likely one."""
+        return self._generate(prompt, _answer_tokens(phase))
 
     async def _ask(self, prompt: Prompt, tokens: int) -> str:
-        return await asyncio.to_thread(self._generate, prompt.text, tokens)
+        return (await asyncio.to_thread(self._generate, prompt.text, tokens))[0]
 
-    def _generate(self, text: str, tokens: int) -> str:
+    def _generate(self, text: str, tokens: int) -> tuple[str, float]:
         import torch
 
         with self._lock, torch.inference_mode():
@@ -194,9 +155,16 @@ class Generating:
                 do_sample=False,
                 eos_token_id=self._ends,
                 pad_token_id=self._padding,
+                output_logits=True,
+                return_dict_in_generate=True,
             )
-        answer: str = self._tokenizer.decode(output[0, prompt.shape[1] :], skip_special_tokens=True)
-        return answer.strip()
+        answer: str = self._tokenizer.decode(output.sequences[0, prompt.shape[1] :], skip_special_tokens=True)
+        ahead = [(best[0] - best[1]).item() for best in (step[0].float().topk(2).values for step in output.logits)]
+        return answer.strip(), min(ahead)
+
+
+def _answer_tokens(phase: str) -> int:
+    return ANSWER_TOKENS_END if phase == "end" else ANSWER_TOKENS
 
 
 class LocalScorer:
