@@ -22,12 +22,18 @@ from providers.types import Effect, Outcome, Preview, Query, Retrieval, StoreRec
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, Policy
 from router.session import PREVIEW_LIMIT
+from serve.failures import EngineFailure
 from serve.messages import Trouble
 
 THREADS = 2
 """Of each provider; a probe takes about a millisecond, and one that hangs holds up its own provider alone."""
 FAILURES = 3
 """In a row, after which a provider or router rests."""
+
+REASONS = {"slow": "late", "invalid": "invalid", "cut": "invalid"}
+"""What an engine's failure counts as, by its kind; all others are `failed`."""
+UNFIT = ("invalid", "cut")
+"""Kinds of answers that say nothing against the engine's health."""
 
 Phase = Literal["begin", "in", "end"]
 D = TypeVar("D", BeginDecision, InDecision, EndDecision)
@@ -208,6 +214,11 @@ class AttendedRouter:
         except TimeoutError as error:
             self._rests.failed(self.name)
             self._note(phase, "late", error)
+            return None
+        except EngineFailure as failure:
+            if failure.kind not in UNFIT:
+                self._rests.failed(self.name)
+            self._note(phase, REASONS.get(failure.kind, "failed"), failure)
             return None
         except Exception as error:  # noqa: BLE001  (whatever a router fails with, its task is served)
             self._rests.failed(self.name)

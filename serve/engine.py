@@ -158,14 +158,16 @@ class Engine:
     def ready(self) -> bool:
         return self.state.status == "ready"
 
+    def missing(self) -> str:
+        """Why decisions cannot be asked for, in a sentence; empty where they can."""
+        return "" if self.ready else f"The engine is {self.state.status} ({self.state.reason or 'no word yet'})."
+
     def require_ready(self) -> None:
         """Raise `EngineFailure` at once where asking would only end in one."""
         if self.state.status == "refused":
             raise EngineFailure(self.state.reason, kind="refused")
         if not self.ready:
-            raise EngineFailure(
-                f"The engine is {self.state.status} ({self.state.reason or 'no word yet'}).", kind="down"
-            )
+            raise EngineFailure(self.missing(), kind="down")
 
     async def start(self) -> None:
         """Make `policy`, and bring the engine up: `local` before this returns, the others in the background.
@@ -175,7 +177,14 @@ class Engine:
         if self._config.kind == "local":
             train = self._run.config.train
             self._policy = await asyncio.to_thread(
-                lambda: Learned.load(train.base, self._run.adapter, train.codec, self._cards, dtype=train.dtype)
+                lambda: Learned.load(
+                    train.base,
+                    self._run.adapter,
+                    train.codec,
+                    self._cards,
+                    seed=self._run.config.seed,
+                    dtype=train.dtype,
+                )
             )
             self._set(EngineState("ready"))
             return

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from evaluation.replay import policy_material, recommended_on_dev
 from providers.embedder import Encoder, load_encoder
 from providers.errors import ConfigError
 from router.policies.fuse import Fuser, ModelFuser, RuleFuser
-from router.policies.registry import PolicyMaterial, build_policy
+from router.policies.registry import ABLATIONS, AVERAGE, PolicyMaterial, build_policy
 from router.table import RoutingTable
 from serve.database import ServeDatabase
+from serve.engine import Engine
 from serve.memories import Memories, served_bank
 from serve.sessions import Sessions
 from synth.config import RunConfig
 from synth.plugins import load_distiller, load_governor
 from synth.runs import Run
+
+ASKS_THE_MODEL = ("trained", AVERAGE, "router", "in_always", "in_never", "store_all", "store_none", *ABLATIONS)
+"""Policies in which the trained language model decides something."""
 
 
 def bank_path(run: Run) -> Path:
@@ -42,10 +46,12 @@ async def open_sessions(config: RunConfig) -> AsyncIterator[Sessions]:
         encoder = load_encoder(config.encoder.name, config.encoder.options, None)
         material = served_material(run, encoder)
         settings = config.serve
-        router = build_policy(router_name(run), material)
-        fallback = build_policy(settings.fallback, material)
-        acting = build_policy(settings.shadow, material) if settings.shadow else None
-        with served_bank(run.bank, bank_path(run), encoder) as bank:
+        names = (router_name(run), settings.fallback, settings.shadow)
+        async with served_engine(run, material, names) as engine, AsyncExitStack() as held:
+            router = build_policy(router_name(run), material)
+            fallback = build_policy(settings.fallback, material)
+            acting = build_policy(settings.shadow, material) if settings.shadow else None
+            bank = held.enter_context(served_bank(run.bank, bank_path(run), encoder))
             distiller = load_distiller(config.distiller, run.models)
             sessions = Sessions(
                 Memories(config, bank, distiller, load_governor(config, run.models)),
@@ -56,11 +62,31 @@ async def open_sessions(config: RunConfig) -> AsyncIterator[Sessions]:
                 acting=acting,
                 fuser=_fuser(run),
             )
+            if engine is not None:
+                sessions.readiness["engine"] = engine.missing
             try:
                 await sessions.start()
                 yield sessions
             finally:
                 await sessions.close()
+
+
+@asynccontextmanager
+async def served_engine(
+    run: Run, material: PolicyMaterial, names: Sequence[str | None]
+) -> AsyncIterator[Engine | None]:
+    """The engine of the language-model router, put into `material`; None where no policy of `names` asks one."""
+    if not any(name in ASKS_THE_MODEL for name in names):
+        yield None
+        return
+    material.need_trained(material.adapter_path, "adapter")
+    engine = Engine(run, material.cards)
+    await engine.start()
+    material.loaded["trained"] = engine.policy
+    try:
+        yield engine
+    finally:
+        await engine.close()
 
 
 def router_name(run: Run) -> str:

@@ -24,12 +24,17 @@ from providers.types import Outcome, Preview, Step
 from router.adapter import RECORD, read_record
 from router.codec import JsonCodec
 from router.context import BeginContext, EndContext, InContext
-from router.decisions import ScoringPolicy
+from router.decisions import BeginDecision, ScoringPolicy
 from router.policies.learned import Learned
+from router.policies.none import NoMemory
+from router.policies.overlap import Overlap
+from router.policies.registry import PolicyMaterial, build_policy
 from serve import engine as engine_module
+from serve.attended import AttendedRouter, Notes, Rests
 from serve.canary import load_canary, stamp_of
 from serve.engine import Engine
-from serve.failures import EngineFailure
+from serve.failures import EngineFailure, FailureKind
+from serve.opening import served_engine
 from serve.vllm import vllm_arguments
 from synth.runs import Run
 
@@ -211,6 +216,59 @@ async def test_the_engine_in_this_process_decides_like_the_others(tmp_path, endp
             assert await engine.policy.begin(begin(cards, 3)) == local
     finally:
         run.close()
+
+
+class Failing(NoMemory):
+    """A router whose engine gives no decision."""
+
+    name = "failing"
+
+    def __init__(self, kind: FailureKind) -> None:
+        self.kind = kind
+
+    async def begin(self, context: BeginContext) -> BeginDecision:
+        raise EngineFailure("no decision", kind=self.kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "rests"),
+    [
+        ("down", "failed", True),
+        ("refused", "failed", True),
+        ("slow", "late", True),
+        ("invalid", "invalid", False),
+        ("cut", "invalid", False),
+    ],
+)
+async def test_the_fallback_decides_where_the_engine_does_not(marks, kind, reason, rests) -> None:
+    _, cards = marks
+    notes, resting = Notes(), Rests(60)
+    router = AttendedRouter(Failing(kind), Overlap(), resting, 1.0, notes)
+    for _ in range(3):
+        decision = await router.begin(begin(cards, 1))
+        assert decision.fallback
+        assert decision.providers
+    assert [trouble.reason for trouble in notes.troubles] == [reason] * 3
+    assert resting.resting("failing") == rests
+
+
+async def test_a_policy_that_asks_the_model_is_served_through_the_engine(marks, endpoint) -> None:
+    run, cards = marks
+    own = run.config
+    changed = own.serve.engine.model_copy(update={"base_url": endpoint.url})
+    run.config = own.model_copy(update={"serve": own.serve.model_copy(update={"engine": changed})})
+    material = PolicyMaterial(cards=cards, adapter_path=run.adapter)
+    try:
+        async with served_engine(run, material, ("overlap", None)) as engine:
+            assert engine is None
+        async with served_engine(run, material, ("trained", "overlap", None)) as engine:
+            assert engine is not None
+            assert build_policy("trained", material) is engine.policy
+            await asyncio.wait_for(engine.wait(), 20)
+            assert engine.missing() == ""
+        assert "stopped" in engine.missing()
+    finally:
+        run.config = own
 
 
 def test_a_record_that_does_not_fit_stops_the_engine_before_it_starts(tmp_path) -> None:
