@@ -12,6 +12,7 @@ from pydantic import Field
 
 from evaluation.drift.health import FalseAccepts, Health
 from evaluation.drift.signals import views_agree
+from evaluation.drift.sources import source_runs
 from evaluation.drift.stream import Cell, DriftTask, Plan, run_cell
 from evaluation.drift.variants import GOVERNED, VARIANTS, VERIFIER_ONLY
 from evaluation.statistics import Bootstrap, Estimate, Values
@@ -37,7 +38,7 @@ class DriftSettings(Flow):
     switches: tuple[str, ...] = ()
     """Variants that are run at the last noise alone."""
     fill: int = Field(default=200, ge=0)
-    """Warm-up tasks at the stream's beginning, under the wide step limit."""
+    """Warm-up tasks that are run without memory, under the wide step limit, and fill every bank alike."""
     tasks: int = Field(default=300, ge=1)
     """Tasks that are measured."""
     split: Split = Split.EXPLORE
@@ -106,27 +107,27 @@ async def bench_drift(settings: DriftSettings, config: RunConfig) -> DriftBench:
     wanted = list(_cells(settings))
     with Run.open(config) as run:
         async with Workbench(run) as bench:
-            plan = plan_of(bench, settings)
+            plans = [await plan_of(bench, settings, seed) for seed in range(settings.seeds)]
             for number, (noise, name, seed) in enumerate(wanted, 1):
-                variant = VARIANTS[name]
-                key = plan.key(bench, name, variant, noise, seed)
+                variant, plan = VARIANTS[name], plans[seed]
+                key = plan.key(bench, name, variant, noise)
                 path = run.root / "cells" / f"{name}-{noise:g}-{seed}-{key[:8]}.json"
                 if not path.exists():
                     print(f"drift: {number} of {len(wanted)}: {name}, noise {noise:g}, seed {seed}", file=sys.stderr)
-                    (await run_cell(bench, name, variant, noise, seed, plan)).save(path)
+                    (await run_cell(bench, name, variant, noise, plan)).save(path)
                 cells.append(Cell.model_validate_json(path.read_text(encoding="utf-8")))
     return compared(settings, cells)
 
 
-def plan_of(bench: Workbench, settings: DriftSettings) -> Plan:
-    """The stream's tasks. Raises ConfigError where the suite has not so many."""
-    parts = []
+async def plan_of(bench: Workbench, settings: DriftSettings, seed: int) -> Plan:
+    """One seed's stream. Raises ConfigError where the suite has not so many tasks."""
     for split, wanted in ((Split.WARMUP, settings.fill), (settings.split, settings.tasks)):
-        tasks = bench.suite.tasks(split, wanted) if wanted else []
-        if len(tasks) < wanted:
-            raise ConfigError(f"The suite has {len(tasks)} tasks in {split.value} and {wanted} were asked for.")
-        parts.append(tuple(tasks[:wanted]))
-    return Plan(parts[0], parts[1], settings.batch)
+        found = len(bench.suite.tasks(split, wanted)) if wanted else 0
+        if found < wanted:
+            raise ConfigError(f"The suite has {found} tasks in {split.value} and {wanted} were asked for.")
+    sources = await source_runs(bench, settings.fill, seed, settings.batch) if settings.fill else []
+    tasks = bench.suite.tasks(settings.split, settings.tasks)[: settings.tasks]
+    return Plan(tuple(sources), tuple(tasks), seed, settings.batch)
 
 
 def compared(settings: DriftSettings, cells: Sequence[Cell]) -> DriftBench:

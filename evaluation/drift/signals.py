@@ -33,9 +33,13 @@ class Noise:
         return int(content_hash("flip", self.seed, task_id), 16) < self.share * 16**16
 
     def __call__(self, task: Task, trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
+        return self.tell(trajectory, outcome)
+
+    def tell(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
+        """The run with its sign, and the outcome, as the bank hears of them."""
         if outcome.correct is None:
             return trajectory, outcome
-        told = outcome.correct != self.flips(task.id)
+        told = outcome.correct != self.flips(trajectory.task_id)
         signs = (*trajectory.status, CONFIRMED if told else REFUSED)
         return trajectory.model_copy(update={"status": signs}), outcome.model_copy(update={"correct": told})
 

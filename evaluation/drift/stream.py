@@ -9,14 +9,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tqdm import tqdm
 
 from evaluation.drift.health import FalseAccepts, Health, false_accepts, health_of, shares_of_kinds
 from evaluation.drift.signals import Noise, means_of
+from evaluation.drift.sources import Source
 from evaluation.drift.variants import Variant
 from evaluation.online import Ran, Streaming
 from providers.bank import MemoryBank
@@ -29,11 +30,12 @@ from router.policies.fixed import InOnly, Single
 from synth.episode import encode_queries
 from synth.workbench import Workbench, remove_database
 
-VERSION = 1
+VERSION = 2
 """Of what a cell holds; cells of another version are run again."""
 VIEWS: tuple[View, ...] = ("full", "evidence", "risk")
 TIMED_QUERIES = 100
 Stage = Literal["fill", "main"]
+Thing = TypeVar("Thing")
 _NAMED = re.compile(r'"([^"]{3,})"')
 
 
@@ -95,67 +97,68 @@ class Cell(Flow):
 
 @dataclass(frozen=True)
 class Plan:
-    """The tasks of a stream: those that fill the bank under a wide step limit, then those that are measured."""
+    """A stream: runs that fill the bank, the same for every bank, then the tasks that are measured."""
 
-    fill: tuple[Task, ...]
-    main: tuple[Task, ...]
+    sources: tuple[Source, ...]
+    tasks: tuple[Task, ...]
+    seed: int
     batch: int
 
-    def ordered(self, seed: int) -> Iterator[tuple[Stage, list[Task]]]:
-        """Both stages in the seed's order, the same for all variants."""
-        for stage, tasks in (("fill", list(self.fill)), ("main", list(self.main))):
-            random.Random(content_hash("drift", stage, seed)).shuffle(tasks)
-            yield stage, tasks  # type: ignore[misc]
+    def filling(self) -> list[Source]:
+        """The runs in the order in which banks take them in."""
+        return self._shuffled("fill", self.sources)
 
-    def key(self, bench: Workbench, name: str, variant: Variant, noise: float, seed: int) -> str:
+    def measured(self) -> list[Task]:
+        """The tasks in the order of the stream."""
+        return self._shuffled("main", self.tasks)
+
+    def key(self, bench: Workbench, name: str, variant: Variant, noise: float) -> str:
         """Hash of all that a cell depends on."""
         config = bench.config
-        return content_hash(
-            VERSION,
-            name,
-            repr(variant),
-            noise,
-            seed,
-            self.batch,
-            [task.id for task in (*self.fill, *self.main)],
-            [task.question for task in (*self.fill, *self.main)],
-            config.seed,
-            config.agent.model_dump(),
-            config.encoder.model_dump(),
-            config.distiller,
-        )
+        runs = [source.trajectory.id for source in self.sources]
+        what = [[task.id, task.question] for task in self.tasks]
+        settings = (config.seed, config.agent.model_dump(), config.encoder.model_dump(), config.distiller)
+        return content_hash(VERSION, name, repr(variant), noise, self.seed, self.batch, runs, what, *settings)
+
+    def _shuffled(self, stage: Stage, things: Sequence[Thing]) -> list[Thing]:
+        order = list(things)
+        random.Random(content_hash("drift", stage, self.seed)).shuffle(order)
+        return order
 
 
-async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, seed: int, plan: Plan) -> Cell:
-    """Run a stream from an empty bank; the bank goes with it."""
+async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, plan: Plan) -> Cell:
+    """Fill an empty bank, then run the tasks over it; the bank grows on, and goes at the end."""
+    seen = Noise(noise, plan.seed)
     with fresh_bank(bench, bench.run.root / "bank.drift.sqlite") as bank:
         provider = variant.provider(bank.space(MemGuard.CARD.name), bench.distiller)
         recorder = Recorder(provider, variant.looker())
-        policy: Policy = InOnly() if variant.keeps == "nothing" else Single(MemGuard.CARD.name)
-        done: list[DriftTask] = []
-        title = f"{name}, noise {noise:.0%}, seed {seed}"
-        total = len(plan.fill) + len(plan.main)
-        with tqdm(total=total, desc=title, unit="task", disable=None, leave=False, file=sys.stderr) as bar:
-            for stage, tasks in plan.ordered(seed):
-                limit = bench.config.agent.warmup_max_steps if stage == "fill" else bench.config.agent.max_steps
-                providers = {MemGuard.CARD.name: provider}
-                streaming = Streaming(bench, policy, providers, seed, max_steps=limit, seen=Noise(noise, seed))
-                for start in range(0, len(tasks), plan.batch):
-                    ran = await streaming.batch(tasks[start : start + plan.batch])
-                    done += [await recorder.note(stage, each) for each in ran]
-                    bar.update(len(ran))
+        done = [await _offered(provider, recorder, source, seen) for source in plan.filling()] if variant.stores else []
+        policy: Policy = Single(MemGuard.CARD.name) if variant.stores else InOnly()
+        streaming = Streaming(bench, policy, {MemGuard.CARD.name: provider}, plan.seed, seen=seen)
+        tasks, title = plan.measured(), f"{name}, noise {noise:.0%}, seed {plan.seed}"
+        with tqdm(total=len(tasks), desc=title, unit="task", disable=None, leave=False, file=sys.stderr) as bar:
+            for start in range(0, len(tasks), plan.batch):
+                ran = await streaming.batch(tasks[start : start + plan.batch])
+                done += [await recorder.note("main", each) for each in ran]
+                bar.update(len(ran))
         return Cell(
-            key=plan.key(bench, name, variant, noise, seed),
+            key=plan.key(bench, name, variant, noise),
             variant=name,
             noise=noise,
-            seed=seed,
+            seed=plan.seed,
             tasks=tuple(done),
             health=health_of(provider.space, [(task.label, task.kept) for task in done]),
             kinds=shares_of_kinds(provider.space.records(state=("active", "guard"))),
             false_accepts=_traced(provider, variant, done),
             storage_mb=_megabytes(bank),
-            retrieve_ms=await _timed(bench, provider, plan.main) if variant.keeps != "nothing" else None,
+            retrieve_ms=await _timed(bench, provider, plan.tasks) if variant.stores else None,
         )
+
+
+async def _offered(provider: MemGuard, recorder: Recorder, source: Source, seen: Noise) -> DriftTask:
+    run, told = seen.tell(source.trajectory, source.outcome())
+    receipt = await provider.store(run, told)
+    return await recorder.note("fill", replace(source.left(run, told), receipts=(receipt,)))
 
 
 class Recorder:

@@ -42,6 +42,10 @@ class Variant:
     label_only: bool = False
     weights: Weights = field(default_factory=lambda: DEFAULT)
 
+    @property
+    def stores(self) -> bool:
+        return self.keeps != "nothing"
+
     def looker(self) -> Looker:
         if self.keeps == "outcome":
             return OutcomeLooker()

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from tqdm import tqdm
 
 from evaluation.drift.bench import Interval, interval_of
 from evaluation.drift.signals import CONFIRMED, OutcomeLooker
+from evaluation.drift.sources import Source, source_runs
 from evaluation.drift.stream import DriftTask, Recorder, fresh_bank
 from evaluation.online import Streaming
 from evaluation.statistics import Bootstrap, Values
@@ -51,13 +52,6 @@ class HarmSettings(Flow):
     seed: int = 0
     batch: int = Field(default=4, ge=1)
     resamples: int = Field(default=10_000, ge=1)
-
-
-class Source(Flow):
-    """A run that memories are made of, and whether its answer was right."""
-
-    trajectory: Trajectory
-    correct: bool
 
 
 class Kept(Flow):
@@ -117,7 +111,7 @@ async def bench_harm(settings: HarmSettings, config: RunConfig) -> HarmBench:
     wrong runs, or no right ones, to make memories of."""
     with Run.open(config) as run:
         async with Workbench(run) as bench:
-            sources = await _sources(bench, settings)
+            sources = await source_runs(bench, settings.sources, settings.seed, settings.batch)
             if len({source.correct for source in sources}) < 2:
                 raise ConfigError(f"All {len(sources)} source runs ended alike: give more --sources.")
             tasks = bench.suite.tasks(settings.split, settings.tasks)[: settings.tasks]
@@ -153,27 +147,6 @@ def compared(settings: HarmSettings, sources: Sequence[Source], runs: dict[str, 
         arms=arms,
         false_gated_minus_false=interval_of(bootstrap.difference(solved[FALSE_GATED], solved[FALSE])),
     )
-
-
-async def _sources(bench: Workbench, settings: HarmSettings) -> list[Source]:
-    """Warm-up tasks run without long-term memory, from their file where it stands; unscored runs are left out."""
-    tasks = bench.suite.tasks(Split.WARMUP, settings.sources)[: settings.sources]
-    path = _file(bench, "sources", [*_identity(bench, settings), [task.id for task in tasks]])
-    kind = TypeAdapter(list[Source])
-    if path.exists():
-        return kind.validate_json(path.read_bytes())
-    print("harm: source runs without memory", file=sys.stderr)
-    found = []
-    with fresh_bank(bench, bench.run.root / "bank.harm.sqlite") as bank:
-        providers = {PROVIDER: MemGuard(bank.space(PROVIDER), bench.distiller)}
-        limit = bench.config.agent.warmup_max_steps
-        streaming = Streaming(bench, InOnly(), providers, settings.seed, max_steps=limit)
-        for start in _batches(tasks, settings.batch, "source runs"):
-            for ran in await streaming.batch(tasks[start : start + settings.batch]):
-                if ran.left is not None and ran.left.outcome.correct is not None:
-                    found.append(Source(trajectory=ran.left.trajectory, correct=ran.left.outcome.correct))
-    _write(path, kind.dump_json(found).decode())
-    return found
 
 
 async def _arm_run(

@@ -26,6 +26,8 @@ Mode = Literal["admission", "full"]
 RUNS = "governed_runs"
 """The counter of the runs that a space has taken in under governance."""
 SUMMARIES = "governed_summaries"
+USES, WINS = "governed_uses", "governed_wins"
+"""The counters of uses of governed records in a space, and of those whose task was solved."""
 REVIEWS = "governed_reviews"
 """The counter of what people decided on records of a space."""
 SUMMARY = "summary"
@@ -39,7 +41,7 @@ STALE_RUNS = 400
 LEAST_TRUST = 0.35
 """Trust below which a memory that misled is archived (ours)."""
 PRIOR_USES = 2.0
-"""Weight of the verifier's confidence against later uses, in uses (ours)."""
+"""Weight of the verifier's confidence against later uses, in expected wins (ours)."""
 LEAST_COVERED = 3
 """Fewest memories of one pattern and scope that a summary stands for (ours)."""
 MOST_COVERED = 12
@@ -120,15 +122,18 @@ class Governor:
         if record is None or record.descriptor is None:
             return
         known = record.descriptor
+        usual = _usual(space, known)
+        space.set_counter(USES, space.counter(USES) + 1)
+        space.set_counter(WINS, space.counter(WINS) + correct)
         wins, reuse = known.wins + correct, known.reuse + 1
         changes: dict[str, object] = {"wins": wins, "reuse": reuse}
         if correct:
             changes["seen_run"] = space.counter(RUNS)
         record = record.model_copy(update={"descriptor": known.model_copy(update=changes)})
         if not correct and self.goes_on and record.state == "active" and known.review != "accepted" and reuse > 1:
-            trust = trust_of(known.confidence or 0.0, wins, reuse)
+            trust = trust_of(known.confidence or 0.0, wins, reuse, usual)
             if trust < self.rules.thresholds.confidence:
-                self._distrust(space, record, trust)
+                self._distrust(space, record, trust, usual)
                 return
         space.update(record, "used", "solved" if correct else "not solved")
 
@@ -149,12 +154,13 @@ class Governor:
             found = gated(found, audited(space, record))
         return record.model_copy(update={"state": found.state}), found.reason
 
-    def _distrust(self, space: Space, record: Record, trust: float) -> None:
+    def _distrust(self, space: Space, record: Record, trust: float, usual: float) -> None:
         known = record.descriptor
         assert known is not None
         changed = known.model_copy(update={"label": "uncertain", "confidence": trust})
         state = "archived" if trust < LEAST_TRUST else "candidate"
-        reason = f"{state}: {known.wins} of {known.reuse} tasks that used it were solved, so its trust is {trust:.2f}"
+        seen = f"{known.wins} of {known.reuse} tasks that used it were solved, {usual:.0%} where others were used"
+        reason = f"{state}: {seen}, so its trust is {trust:.2f}"
         space.update(record.model_copy(update={"descriptor": changed, "state": state}), "misled", reason)
 
     def _filter(self, space: Space, record: Record, verdict: Verdict) -> None:
@@ -197,7 +203,9 @@ class Governor:
             same_action = action_of(record) == action_of(other)
             if likeness >= MERGE_FROM and same_action:
                 self._merge(space, record, other, likeness)
-            elif conflicting(likeness, (action_of(record), action_of(other)), (labels[0], labels[1])):
+            elif not _made_together(record, other) and conflicting(
+                likeness, (action_of(record), action_of(other)), (labels[0], labels[1])
+            ):
                 _resolve(space, record, other, likeness)
 
     def _merge(self, space: Space, one: Record, other: Record, likeness: float) -> None:
@@ -214,9 +222,14 @@ class Governor:
         space.update(grown, "merged", f"with {loser.id}, alike by {likeness:.2f}{changed}")
 
 
-def trust_of(confidence: float, wins: int, reuse: int) -> float:
-    """The verifier's confidence brought up to date by uses: the mean of a Beta with it as prior; 0 to 1."""
-    return (PRIOR_USES * confidence + wins) / (PRIOR_USES + reuse)
+def trust_of(confidence: float, wins: int, reuse: int, usual: float = 1.0) -> float:
+    """The verifier's confidence brought up to date by uses, 0 to 1.
+
+    `usual` is the share of tasks that are solved where other memories are used: a memory misleads by what it loses
+    against them, and where most tasks fail a lost one says little. The posterior mean of wins per expected win, under
+    a gamma prior with the confidence as mean and the weight of two expected wins, cut at 1.
+    """
+    return min(1.0, (PRIOR_USES * confidence + wins) / (PRIOR_USES + usual * reuse))
 
 
 def combined(known: Descriptor, new: Descriptor) -> Descriptor:
@@ -278,6 +291,13 @@ def priority(record: Record) -> tuple[float | int | str, ...]:
     )
 
 
+def _usual(space: Space, known: Descriptor) -> float:
+    """The share of uses of other records whose task was solved; 1 until there are some, which weighs as two uses."""
+    others = max(0, space.counter(USES) - known.reuse)
+    solved = min(others, max(0, space.counter(WINS) - known.wins))
+    return (PRIOR_USES + solved) / (PRIOR_USES + others)
+
+
 def reviewed(space: Space, record: Record) -> Literal["", "accepted", "rejected"]:
     """What a person decided on a record with the same signature, or else the same content, in this space."""
     if not space.counter(REVIEWS):
@@ -293,6 +313,11 @@ def reviewed(space: Space, record: Record) -> Literal["", "accepted", "rejected"
 def identity_of(record: Record) -> str:
     """Equal for records that say the same words, whatever has been counted on them since."""
     return content_hash(record.kind, sorted(content_words(record)))
+
+
+def _made_together(one: Record, other: Record) -> bool:
+    """Whether one run left both: two lessons of one run are parts of what it did and contradict nothing."""
+    return not {o.trajectory_id for o in one.origins}.isdisjoint(o.trajectory_id for o in other.origins)
 
 
 def _resolve(space: Space, one: Record, other: Record, likeness: float) -> None:

@@ -133,7 +133,7 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
     def _record(self, trajectory: Trajectory, place: int, item: ReasoningItem, verdict: Verdict) -> Record:
         kind = _kind_of(item, trajectory, verdict)
         evidence = evidence_for(item.content, trajectory)
-        check = (verdict.failure_guard or item.content) if kind == FAILURE else ""
+        check = " ".join(dict.fromkeys((item.content, verdict.failure_guard))).strip() if kind == FAILURE else ""
         payload = {
             "title": item.title,
             "description": item.description,
@@ -277,7 +277,7 @@ def block(positive: Sequence[Record], summaries: Sequence[Record], guards: Seque
                     "id": record.id[:6],
                     "risk": record.payload["risk"],
                     "check": _line(record.payload["guard_condition"]),
-                    "evidence": _line(record.payload["evidence_span"]),
+                    "evidence": _line(record.payload["evidence_span"]).replace('"', "'"),
                 }
                 for record in guards
             ],

@@ -15,6 +15,7 @@ from memory_toys import open_bank
 from test_drift import Lessons
 from toy_world import LABELS, ToyAgent, toy_config
 
+from evaluation.drift.sources import Source
 from evaluation.harm import bench as bench_module
 from evaluation.harm.bench import (
     FALSE,
@@ -24,7 +25,6 @@ from evaluation.harm.bench import (
     SAFE_GATED,
     ArmRun,
     HarmSettings,
-    Source,
     bench_harm,
     copy_of,
     fill,

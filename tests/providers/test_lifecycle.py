@@ -260,6 +260,30 @@ def test_a_memory_that_misleads_is_taken_out_and_then_archived(space: Space) -> 
     assert "0 of 2 tasks" in events(space, record.id)[-1][1]
 
 
+@pytest.mark.parametrize(("solved", "state"), [(18, "candidate"), (2, "active")])
+def test_whether_a_lost_use_speaks_against_a_memory_depends_on_how_many_tasks_are_solved_anyhow(
+    space: Space, solved: int, state: str
+) -> None:
+    """Of twenty uses of another 18 solved: 1.8 / (2 + 2 * 20 / 22) = .47; 2 solved: 1.8 / (2 + 2 * 4 / 22) = .76."""
+    usual = taken_in(space, governor(), memory(space, "t", "Open the page."), "t", verdict())
+    other = memory(space, "u", "Count borders", pattern="islands", scope="b.example")
+    other = taken_in(space, governor(), other, "u", verdict())
+    for number in range(20):
+        governor().used(space, usual.id, number < solved)
+    governor().used(space, other.id, False)
+    governor().used(space, other.id, False)
+    assert space.existing(other.id).state == state
+    assert trust_of(0.9, 0, 2, 20 / 22) == pytest.approx(1.8 / (2 + 40 / 22))
+    assert trust_of(0.9, 5, 5, 0.5) == 1.0
+
+
+def test_two_lessons_of_one_run_do_not_contradict_each_other(space: Space) -> None:
+    for content in ("Open the energy page.", "Search the energy page."):
+        record = memory(space, "t", content)
+        taken_in(space, governor(), record.model_copy(update={"id": content}), "t", verdict())
+    assert len(space.records(state=("active",))) == 2
+
+
 def test_a_memory_that_helps_stays_and_counts_its_wins(space: Space) -> None:
     record = taken_in(space, governor(), memory(space, "t", "Open the page."), "t", verdict())
     for correct in (True, True, False, True):
