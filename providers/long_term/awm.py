@@ -8,16 +8,17 @@ from typing import ClassVar
 import numpy as np
 
 from providers.base import ProviderCard, Workflow
-from providers.long_term.base import SpaceProvider
-from providers.types import Outcome, Query, Record, Retrieval, Trajectory, content_hash
+from providers.long_term.nearest import NearestProvider
+from providers.types import Outcome, Record, Trajectory, content_hash
 
 
-class Awm(SpaceProvider[Workflow]):
+class Awm(NearestProvider[Workflow]):
     """Workflows by the cosine of "query + workflow" (MemAgent Table 6).
 
     As in the original, a workflow that is already there is not kept twice: the record gains an origin instead.
     """
 
+    KIND = "workflow"
     CARD: ClassVar[ProviderCard] = ProviderCard(
         name="awm",
         title="AWM",
@@ -28,16 +29,11 @@ class Awm(SpaceProvider[Workflow]):
         top_k=1,
     )
 
-    def lead(self, query: Query) -> tuple[str, str] | None:
-        record = self._nearest(query)
-        return (record.text, record.id) if record else None
+    def headline(self, record: Record) -> str:
+        return record.text
 
-    def find(self, query: Query) -> Retrieval:
-        record = self._nearest(query)
-        if record is None:
-            return Retrieval(provider=self.card.name)
-        text = f"Workflow from a similar task:\n{record.text}"
-        return Retrieval(provider=self.card.name, text=text, item_ids=(record.id,))
+    def shown(self, record: Record) -> str:
+        return f"Workflow from a similar task:\n{record.text}"
 
     async def distil(self, trajectory: Trajectory, outcome: Outcome) -> Workflow | None:
         return await self.distiller.workflow(trajectory, outcome)
@@ -47,13 +43,9 @@ class Awm(SpaceProvider[Workflow]):
         signature = content_hash(" ".join(text.lower().split()))
         payload = {"query": artefact.query, "workflow": artefact.text, "variables": list(artefact.variables)}
         return [
-            self.space.new_record("workflow", trajectory, 0, text=text, payload=payload, signature=signature),
+            self.space.new_record(self.KIND, trajectory, 0, text=text, payload=payload, signature=signature),
         ]
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         (draft,) = drafts
         return (self.keep_once(draft, vectors),)
-
-    def _nearest(self, query: Query) -> Record | None:
-        hits = self.space.search_dense(query.embedding, self.card.top_k, kind="workflow")
-        return next(iter(self.fitting(query, (record for record, _ in hits))), None)

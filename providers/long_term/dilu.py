@@ -8,19 +8,21 @@ from typing import ClassVar
 import numpy as np
 
 from providers.base import ProviderCard
-from providers.long_term.base import SpaceProvider, with_origins
-from providers.types import Outcome, Query, Record, Retrieval, Trajectory, content_hash
+from providers.long_term.base import with_origins
+from providers.long_term.nearest import NearestProvider
+from providers.types import Outcome, Record, Trajectory, content_hash
 
 NEIGHBOURS = 5
 
 
-class Dilu(SpaceProvider[tuple[str, bool | None]]):
+class Dilu(NearestProvider[tuple[str, bool | None]]):
     """Digests by the cosine of questions (MemAgent Tables 6 and 7).
 
     As in the original, an item whose question contains the new one is rewritten in place: the newest run of a question
     is the one that is shown. Questions that contain the new one are looked for among its five nearest.
     """
 
+    KIND = "digest"
     CARD: ClassVar[ProviderCard] = ProviderCard(
         name="dilu",
         title="DILU",
@@ -31,16 +33,11 @@ class Dilu(SpaceProvider[tuple[str, bool | None]]):
         top_k=1,
     )
 
-    def lead(self, query: Query) -> tuple[str, str] | None:
-        record = self._nearest(query)
-        return (record.payload["digest"], record.id) if record else None
+    def headline(self, record: Record) -> str:
+        return str(record.payload["digest"])
 
-    def find(self, query: Query) -> Retrieval:
-        record = self._nearest(query)
-        if record is None:
-            return Retrieval(provider=self.card.name)
-        text = f"What was done for a similar question:\n{record.payload['digest']}"
-        return Retrieval(provider=self.card.name, text=text, item_ids=(record.id,))
+    def shown(self, record: Record) -> str:
+        return f"What was done for a similar question:\n{record.payload['digest']}"
 
     async def distil(self, trajectory: Trajectory, outcome: Outcome) -> tuple[str, bool | None] | None:
         digest = await self.distiller.digest(trajectory, outcome)
@@ -50,7 +47,7 @@ class Dilu(SpaceProvider[tuple[str, bool | None]]):
         payload = {"question": trajectory.question, "digest": with_result(*artefact)}
         signature = content_hash(_plain(trajectory.question))
         text = trajectory.question
-        return [self.space.new_record("digest", trajectory, 0, text=text, payload=payload, signature=signature)]
+        return [self.space.new_record(self.KIND, trajectory, 0, text=text, payload=payload, signature=signature)]
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         (draft,) = drafts
@@ -63,16 +60,12 @@ class Dilu(SpaceProvider[tuple[str, bool | None]]):
 
     def _holding(self, draft: Record, vector: np.ndarray) -> Record | None:
         """The record of the same question, or one whose question contains it."""
-        known = self.space.find_signature(draft.signature, kind="digest")
+        known = self.space.find_signature(draft.signature, kind=self.KIND)
         question = _plain(draft.text)
         if known is not None or not question:
             return known
-        near = self.space.search_dense(vector, NEIGHBOURS, kind="digest")
+        near = self.space.search_dense(vector, NEIGHBOURS, kind=self.KIND)
         return next((record for record, _ in near if question in _plain(record.text)), None)
-
-    def _nearest(self, query: Query) -> Record | None:
-        hits = self.space.search_dense(query.embedding, self.card.top_k, kind="digest")
-        return next(iter(self.fitting(query, (record for record, _ in hits))), None)
 
 
 def with_result(digest: str, correct: bool | None) -> str:

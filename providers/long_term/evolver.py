@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from providers.base import Principle, ProviderCard
-from providers.long_term.base import Refused, SpaceProvider, with_origins
-from providers.types import Effect, Outcome, Query, Record, Retrieval, Trajectory, content_hash
+from providers.long_term.base import Refused, with_origins
+from providers.long_term.nearest import NearestProvider
+from providers.types import Effect, Outcome, Record, Trajectory, content_hash
 
 ALIKE = 0.85
 NEIGHBOURS = 3
@@ -33,7 +34,7 @@ class Evidence:
     same_as: str | None
 
 
-class Evolver(SpaceProvider[Evidence]):
+class Evolver(NearestProvider[Evidence]):
     """Principles by the cosine of their description, one with its triplets, one solved and one failed run.
 
     A new principle is compared with the three nearest above cosine 0.85 (the original's threshold); where the
@@ -42,6 +43,8 @@ class Evolver(SpaceProvider[Evidence]):
     kind of principle. Below 0.3 a principle goes: one failed use (0.33) keeps it, two (0.25) do not.
     """
 
+    KIND = "principle"
+    COUNTS_USE = True
     CARD: ClassVar[ProviderCard] = ProviderCard(
         name="evolver",
         title="EvolveR",
@@ -52,26 +55,17 @@ class Evolver(SpaceProvider[Evidence]):
         top_k=1,
     )
 
-    def lead(self, query: Query) -> tuple[str, str] | None:
-        record = self._nearest(query)
-        return (record.text, record.id) if record else None
+    def headline(self, record: Record) -> str:
+        return record.text
 
-    def find(self, query: Query) -> Retrieval:
-        record = self._nearest(query)
-        if record is None:
-            return Retrieval(provider=self.card.name)
+    def shown(self, record: Record) -> str:
         principle = Principle.model_validate(record.payload["principle"])
         kind = "Guiding" if principle.kind == "guiding" else "Cautionary"
         blocks = ["\n".join([f"{kind} principle: {record.text}", *(f"- {' - '.join(t)}" for t in principle.triplets)])]
         for correct, header in ((True, "A run that was solved:"), (False, "A run that failed (outcome: wrong):")):
             traces = [trace["text"] for trace in record.payload["traces"] if trace["correct"] is correct]
             blocks += [f"{header}\n{traces[-1]}"] if traces else []
-        return Retrieval(
-            provider=self.card.name,
-            text="\n\n".join(blocks),
-            item_ids=(record.id,),
-            effects=(Effect(provider=self.card.name, kind="use", record_id=record.id),),
-        )
+        return "\n\n".join(blocks)
 
     async def distil(self, trajectory: Trajectory, outcome: Outcome) -> Evidence | None:
         principle = await self.distiller.principle(trajectory, outcome)
@@ -92,7 +86,7 @@ class Evolver(SpaceProvider[Evidence]):
         principle = artefact.principle
         trace = {"text": artefact.trace, "correct": artefact.correct}
         draft = self.space.new_record(
-            "principle",
+            self.KIND,
             trajectory,
             0,
             text=principle.description,
@@ -113,7 +107,7 @@ class Evolver(SpaceProvider[Evidence]):
         payload = {key: value for key, value in draft.payload.items() if key != "correct"}
         draft = draft.model_copy(update={"links": (), "payload": payload})
         same = self.standing(drafts[0].links)
-        known = same[0] if same else self.space.find_signature(draft.signature, kind="principle")
+        known = same[0] if same else self.space.find_signature(draft.signature, kind=self.KIND)
         if known is None:
             return super().keep([draft], vectors)
         traces = _newest([*known.payload["traces"], *payload["traces"]])
@@ -137,12 +131,8 @@ class Evolver(SpaceProvider[Evidence]):
 
     def _alike(self, description: str) -> list[Record]:
         embedding = self.space.encoder.encode([description])[0]
-        hits = self.space.search_dense(embedding, NEIGHBOURS, kind="principle")
+        hits = self.space.search_dense(embedding, NEIGHBOURS, kind=self.KIND)
         return [record for record, cosine in hits if cosine > ALIKE]
-
-    def _nearest(self, query: Query) -> Record | None:
-        hits = self.space.search_dense(query.embedding, self.card.top_k, kind="principle")
-        return next(iter(self.fitting(query, (record for record, _ in hits))), None)
 
 
 def _newest(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

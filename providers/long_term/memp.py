@@ -11,9 +11,10 @@ import numpy as np
 
 from providers.base import ProviderCard, Script
 from providers.errors import ProviderError
-from providers.long_term.base import Refused, SpaceProvider, with_origins
+from providers.long_term.base import Refused, with_origins
+from providers.long_term.nearest import NearestProvider
 from providers.space import LIVE
-from providers.types import Effect, Origin, Outcome, Query, Record, Retrieval, StoreReceipt, Trajectory, content_hash
+from providers.types import Effect, Origin, Outcome, Record, StoreReceipt, Trajectory, content_hash
 
 LEAST_HITS = 3
 LEAST_RATE = 0.5
@@ -35,7 +36,7 @@ class _RevisedMeanwhile(ProviderError):
     """Another writer revised the record after it was read."""
 
 
-class Memp(SpaceProvider[Script | tuple[Revision, ...]]):
+class Memp(NearestProvider[Script | tuple[Revision, ...]]):
     """Scripts by the cosine of questions, under the original's update policy `reflect` (MemAgent Tables 6 and 7).
 
     A correct run adds its script, once per question. A failed run revises the scripts that it was shown, which its own
@@ -43,6 +44,8 @@ class Memp(SpaceProvider[Script | tuple[Revision, ...]]):
     its hits and successes; at three hits or more with a success rate below 0.5 it goes. No count enters the text.
     """
 
+    KIND = "script"
+    COUNTS_USE = True
     CARD: ClassVar[ProviderCard] = ProviderCard(
         name="memp",
         title="Memp",
@@ -53,20 +56,11 @@ class Memp(SpaceProvider[Script | tuple[Revision, ...]]):
         top_k=1,
     )
 
-    def lead(self, query: Query) -> tuple[str, str] | None:
-        record = self._nearest(query)
-        return (record.payload["script"], record.id) if record else None
+    def headline(self, record: Record) -> str:
+        return str(record.payload["script"])
 
-    def find(self, query: Query) -> Retrieval:
-        record = self._nearest(query)
-        if record is None:
-            return Retrieval(provider=self.card.name)
-        return Retrieval(
-            provider=self.card.name,
-            text=f"Script:\n{record.payload['script']}\n\nAs it was done:\n{record.payload['steps']}",
-            item_ids=(record.id,),
-            effects=(Effect(provider=self.card.name, kind="use", record_id=record.id),),
-        )
+    def shown(self, record: Record) -> str:
+        return f"Script:\n{record.payload['script']}\n\nAs it was done:\n{record.payload['steps']}"
 
     async def store(self, trajectory: Trajectory, outcome: Outcome) -> StoreReceipt:
         while True:
@@ -108,7 +102,7 @@ class Memp(SpaceProvider[Script | tuple[Revision, ...]]):
         }
         signature = content_hash(" ".join(trajectory.question.lower().split()))
         text = trajectory.question
-        return [self.space.new_record("script", trajectory, 0, text=text, payload=payload, signature=signature)]
+        return [self.space.new_record(self.KIND, trajectory, 0, text=text, payload=payload, signature=signature)]
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         kept = []
@@ -146,10 +140,6 @@ class Memp(SpaceProvider[Script | tuple[Revision, ...]]):
         """The records that the run was shown and that still stand."""
         shown = [injection for injection in trajectory.injections if injection.provider == self.card.name]
         return self.standing([item for injection in shown for item in injection.item_ids])
-
-    def _nearest(self, query: Query) -> Record | None:
-        hits = self.space.search_dense(query.embedding, self.card.top_k, kind="script")
-        return next(iter(self.fitting(query, (record for record, _ in hits))), None)
 
 
 def _revised(revision: Revision, origin: Origin) -> Record:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from providers.base import ProviderCard, ReasoningItem
-from providers.long_term.base import SpaceProvider
-from providers.types import Outcome, Query, Record, Retrieval, Trajectory
+from providers.long_term.nearest import NearestProvider
+from providers.types import Outcome, Record, Trajectory
 
 MAX_ITEMS = 3
 
@@ -17,13 +17,14 @@ _HEADERS = {
 }
 
 
-class ReasoningBank(SpaceProvider[tuple[bool | None, tuple[ReasoningItem, ...]]]):
+class ReasoningBank(NearestProvider[tuple[bool | None, tuple[ReasoningItem, ...]]]):
     """One record per run holds its items; they are injected together (the baseline of MemGuard 4.1).
 
     As in the original a run gives at most three items, whatever its outcome, is found by its question, and is never
     merged or deleted.
     """
 
+    KIND = "items"
     CARD: ClassVar[ProviderCard] = ProviderCard(
         name="reasoning_bank",
         title="ReasoningBank",
@@ -34,16 +35,12 @@ class ReasoningBank(SpaceProvider[tuple[bool | None, tuple[ReasoningItem, ...]]]
         top_k=1,
     )
 
-    def lead(self, query: Query) -> tuple[str, str] | None:
-        record = self._nearest(query)
-        return (_item(record.payload["items"][0]), record.id) if record else None
+    def headline(self, record: Record) -> str:
+        return _item(record.payload["items"][0])
 
-    def find(self, query: Query) -> Retrieval:
-        record = self._nearest(query)
-        if record is None:
-            return Retrieval(provider=self.card.name)
+    def shown(self, record: Record) -> str:
         blocks = [_HEADERS[record.payload["correct"]], *(_item(item) for item in record.payload["items"])]
-        return Retrieval(provider=self.card.name, text="\n".join(blocks), item_ids=(record.id,))
+        return "\n".join(blocks)
 
     async def distil(
         self, trajectory: Trajectory, outcome: Outcome
@@ -54,11 +51,7 @@ class ReasoningBank(SpaceProvider[tuple[bool | None, tuple[ReasoningItem, ...]]]
     def draft(self, trajectory: Trajectory, artefact: tuple[bool | None, tuple[ReasoningItem, ...]]) -> list[Record]:
         correct, items = artefact
         payload = {"correct": correct, "items": [item.model_dump() for item in items]}
-        return [self.space.new_record("items", trajectory, 0, text=trajectory.question, payload=payload)]
-
-    def _nearest(self, query: Query) -> Record | None:
-        hits = self.space.search_dense(query.embedding, self.card.top_k, kind="items")
-        return next(iter(self.fitting(query, (record for record, _ in hits))), None)
+        return [self.space.new_record(self.KIND, trajectory, 0, text=trajectory.question, payload=payload)]
 
 
 def _item(item: dict[str, str]) -> str:

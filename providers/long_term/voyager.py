@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from providers.base import Narrative, ProviderCard
-from providers.long_term.base import SpaceProvider
-from providers.types import Outcome, Query, Record, Retrieval, Trajectory
+from providers.long_term.dilu import with_result
+from providers.long_term.nearest import NearestProvider
+from providers.types import Outcome, Record, Trajectory
 
 
-class Voyager(SpaceProvider[tuple[Narrative, bool | None]]):
+class Voyager(NearestProvider[tuple[Narrative, bool | None]]):
     """One record per run of any outcome (MemAgent Tables 6 and 7): the summary is indexed, the digest returned."""
 
+    KIND = "narrative"
     CARD: ClassVar[ProviderCard] = ProviderCard(
         name="voyager",
         title="Voyager",
@@ -22,16 +24,11 @@ class Voyager(SpaceProvider[tuple[Narrative, bool | None]]):
         top_k=1,
     )
 
-    def lead(self, query: Query) -> tuple[str, str] | None:
-        record = self._nearest(query)
-        return (record.payload["digest"], record.id) if record else None
+    def headline(self, record: Record) -> str:
+        return str(record.payload["digest"])
 
-    def find(self, query: Query) -> Retrieval:
-        record = self._nearest(query)
-        if record is None:
-            return Retrieval(provider=self.card.name)
-        text = f"Notes from a similar task:\n{record.payload['digest']}"
-        return Retrieval(provider=self.card.name, text=text, item_ids=(record.id,))
+    def shown(self, record: Record) -> str:
+        return f"Notes from a similar task:\n{record.payload['digest']}"
 
     async def distil(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Narrative, bool | None] | None:
         narrative = await self.distiller.narrative(trajectory, outcome)
@@ -39,12 +36,6 @@ class Voyager(SpaceProvider[tuple[Narrative, bool | None]]):
 
     def draft(self, trajectory: Trajectory, artefact: tuple[Narrative, bool | None]) -> list[Record]:
         narrative, correct = artefact
-        digest = narrative.digest
-        if correct is not None:
-            digest += f"\nResult: {'correct' if correct else 'wrong'}."
+        digest = with_result(narrative.digest, correct)
         payload = {"summary": narrative.summary, "digest": digest, "question": trajectory.question}
-        return [self.space.new_record("narrative", trajectory, 0, text=narrative.summary, payload=payload)]
-
-    def _nearest(self, query: Query) -> Record | None:
-        hits = self.space.search_dense(query.embedding, self.card.top_k, kind="narrative")
-        return next(iter(self.fitting(query, (record for record, _ in hits))), None)
+        return [self.space.new_record(self.KIND, trajectory, 0, text=narrative.summary, payload=payload)]
