@@ -20,7 +20,8 @@ from lm.types import Completion, Purpose
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS completions (
     key TEXT PRIMARY KEY, prompt TEXT NOT NULL, base_url TEXT NOT NULL, model TEXT NOT NULL, settings TEXT NOT NULL,
-    purpose TEXT NOT NULL, created REAL NOT NULL, used REAL NOT NULL, hits INTEGER NOT NULL, answer TEXT NOT NULL);
+    purpose TEXT NOT NULL, created REAL NOT NULL, used REAL NOT NULL, hits INTEGER NOT NULL, answer TEXT NOT NULL,
+    digest TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS completions_prompt ON completions (prompt);
 CREATE TABLE IF NOT EXISTS misses (
     purpose TEXT, reason TEXT, count INTEGER NOT NULL, PRIMARY KEY (purpose, reason)) WITHOUT ROWID;
@@ -31,6 +32,7 @@ CREATE TABLE IF NOT EXISTS spending (
 """
 
 NEW = "new prompt"
+DAMAGED = "damaged answer"
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,23 @@ class ResponseCache:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=NORMAL")
             self._connection.executescript(_SCHEMA)
+            _add_digests(self._connection)
 
     def get(self, question: Question) -> tuple[Completion | None, str]:
-        """The stored answer and "", or None and why there is none: a new prompt, or in what an earlier one differed."""
+        """The stored answer and "", or None and why there is none: a new prompt, or in what an earlier one differed.
+
+        An answer that is not what was stored is deleted, to be asked for again.
+        """
         with self._explained():
-            row = self._connection.execute("SELECT answer FROM completions WHERE key = ?", (question.key,)).fetchone()
+            row = self._connection.execute(
+                "SELECT answer, digest FROM completions WHERE key = ?", (question.key,)
+            ).fetchone()
             if row is None:
                 return None, self._reason(question)
             with self._connection:
+                if _answer_digest(question.key, row[0]) != row[1]:
+                    self._connection.execute("DELETE FROM completions WHERE key = ?", (question.key,))
+                    return None, DAMAGED
                 self._connection.execute(
                     "UPDATE completions SET hits = hits + 1, used = ? WHERE key = ?", (time.time(), question.key)
                 )
@@ -91,10 +102,11 @@ class ResponseCache:
         now = time.time()
         settings = json.dumps(question.brief(), sort_keys=True)
         row = (question.key, question.prompt, question.base_url, question.model, settings, purpose, now, now, 0)
+        text = answer.model_dump_json()
         with self._explained(), self._connection:
             self._connection.execute(
-                "INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*row, answer.model_dump_json()),
+                "INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, text, _answer_digest(question.key, text)),
             )
             self._connection.execute(
                 "INSERT INTO misses VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1", (purpose, miss)
@@ -135,13 +147,30 @@ class ResponseCache:
         try:
             with self._lock:
                 yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a damaged schema, quoted by SQLite
             raise broken(self._path, error) from error
 
 
-def broken(path: Path, error: sqlite3.Error) -> MemrouteError:
+def broken(path: Path, error: Exception) -> MemrouteError:
     """What to say where SQLite refuses the cache file."""
     return MemrouteError(f"The answer cache {path} cannot be used ({error}): free the disk, or delete the file.")
+
+
+def _add_digests(connection: sqlite3.Connection) -> None:
+    """Give the answers of a file that was made before they had digests theirs."""
+    columns = "SELECT count(*) FROM pragma_table_info('completions') WHERE name = 'digest'"
+    if connection.execute(columns).fetchone()[0]:
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if not connection.execute(columns).fetchone()[0]:
+            connection.create_function("answer_digest", 2, _answer_digest, deterministic=True)
+            connection.execute("ALTER TABLE completions ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
+            connection.execute("UPDATE completions SET digest = answer_digest(key, answer)")
+
+
+def _answer_digest(key: str, answer: str) -> str:
+    return _digest([key, answer])[:16]
 
 
 def _differing(here: dict[str, Any], there: dict[str, Any]) -> list[str]:

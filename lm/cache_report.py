@@ -135,7 +135,8 @@ def prune_cache(
 def stats_lines(stats: CacheStats) -> Iterator[str]:
     """The figures for a terminal."""
     if not stats.kept and not stats.spent:
-        yield f"{stats.path}: no chat model was asked yet."
+        why = "" if Path(stats.path).is_file() else " (there is no such file: did the run begin, under this name?)"
+        yield f"{stats.path}: no chat model was asked yet{why}."
         return
     yield f"{stats.path} ({stats.megabytes:g} MB, other caches of the run included)"
     for kept in stats.kept:

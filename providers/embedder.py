@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from providers.errors import BankError, ConfigError, EngineError
+from providers.schema import row_digest
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_DIMENSION = 384
@@ -211,17 +212,19 @@ class CachedEncoder:
             for start in range(0, len(wanted), SQL_VARIABLES):
                 part = wanted[start : start + SQL_VARIABLES]
                 marks = ",".join("?" * len(part))
-                query = f"SELECT text_hash, vector FROM embeddings WHERE encoder = ? AND text_hash IN ({marks})"
-                for key, blob in self._file.execute(query, [self.identity, *part]):
-                    found[key] = np.frombuffer(blob, dtype=np.float32)
+                query = f"SELECT text_hash, vector, digest FROM embeddings WHERE encoder = ? AND text_hash IN ({marks})"
+                for key, blob, digest in self._file.execute(query, [self.identity, *part]):
+                    if row_digest(self.identity, key, blob) == digest:  # what is damaged is encoded anew
+                        found[key] = np.frombuffer(blob, dtype=np.float32)
         return found
 
     def _keep(self, fresh: Mapping[str, np.ndarray]) -> None:
         if self._file is None:
             return
-        rows = [(self.identity, key, vector.tobytes()) for key, vector in fresh.items()]
+        places = [(self.identity, key, vector.tobytes()) for key, vector in fresh.items()]
+        rows = [(*place, row_digest(*place)) for place in places]
         with self._reporting(), self._file:
-            self._file.executemany("INSERT OR IGNORE INTO embeddings VALUES (?, ?, ?)", rows)
+            self._file.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", rows)
 
     def _remember(self, found: Mapping[str, np.ndarray]) -> None:
         for key, vector in found.items():
@@ -238,19 +241,34 @@ class CachedEncoder:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS embeddings"
-            " (encoder TEXT, text_hash TEXT, vector BLOB NOT NULL, PRIMARY KEY (encoder, text_hash)) WITHOUT ROWID"
+            " (encoder TEXT, text_hash TEXT, vector BLOB NOT NULL, digest INTEGER NOT NULL,"
+            " PRIMARY KEY (encoder, text_hash)) WITHOUT ROWID"
         )
+        _add_digests(connection)
         return connection
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a damaged schema, quoted by SQLite
             raise BankError(
                 f"The encoder's cache {self._path} cannot be used ({error}); nothing in it is lost for good: "
                 "remove the file, or free space on its disk, and start again."
             ) from error
+
+
+def _add_digests(connection: sqlite3.Connection) -> None:
+    """Give the rows of a file that was made before they had digests theirs."""
+    columns = "SELECT count(*) FROM pragma_table_info('embeddings') WHERE name = 'digest'"
+    if connection.execute(columns).fetchone()[0]:
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if not connection.execute(columns).fetchone()[0]:
+            connection.create_function("row_digest", -1, row_digest, deterministic=True)
+            connection.execute("ALTER TABLE embeddings ADD COLUMN digest INTEGER NOT NULL DEFAULT 0")
+            connection.execute("UPDATE embeddings SET digest = row_digest(encoder, text_hash, vector)")
 
 
 def _key(text: str) -> str:

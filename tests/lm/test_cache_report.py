@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -85,9 +87,31 @@ def test_pruning_by_age_goes_by_the_last_use(path: Path, monkeypatch: pytest.Mon
 
 def test_a_file_that_is_not_there_is_empty_and_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
-    assert list(stats_lines(cache_stats(path))) == [f"{path}: no chat model was asked yet."]
+    (line,) = stats_lines(cache_stats(path))
+    assert line.startswith(f"{path}: no chat model was asked yet (there is no such file")
     assert prune_cache(path) == 0
     assert not path.exists()
+
+
+def test_a_damaged_answer_is_asked_for_again(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE completions SET answer = replace(answer, 'yes', 'no') WHERE purpose = 'judge'")
+    cache = ResponseCache(path)
+    for text in ("c", "d", "c", "d"):
+        ask(cache, text, purpose="judge", model="n")
+    cache.close()
+    missed = {missed.reason: missed.count for missed in cache_stats(path).missed if missed.purpose == "judge"}
+    assert missed == {"new prompt": 2, "damaged answer": 2}
+    assert [(kept.answers, kept.hits) for kept in cache_stats(path).kept if kept.purpose == "judge"] == [(2, 2)]
+
+
+def test_answers_from_before_they_had_digests_are_taken_over(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE completions DROP COLUMN digest")
+    cache = ResponseCache(path)
+    ask(cache, "a")
+    cache.close()
+    assert [kept.hits for kept in cache_stats(path).kept] == [3, 0, 0]
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:

@@ -8,15 +8,18 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_toys import ENCODER, open_bank, run_of
 
 from providers.bank import MemoryBank
+from providers.embedder import CachedEncoder
 from providers.errors import BankError
 from providers.index_file import index_folder, index_path
 from providers.types import StoreReceipt, content_hash
@@ -116,6 +119,33 @@ def test_what_a_bank_refuses_verify_names(tmp_path: Path, good: tuple[Path, str]
     (tmp_path / "bank.sqlite").write_bytes(content)
     assert answered or not verify(tmp_path / "bank.sqlite").ok
     assert (tmp_path / "bank.sqlite").read_bytes() == content
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An encoder's cache of some texts."""
+    path = tmp_path_factory.mktemp("encoded") / "cache.sqlite"
+    encoder = CachedEncoder(ENCODER, path)
+    encoder.encode(WORDS)
+    encoder.close()
+    return path.read_bytes()
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=ONE_FOLDER)
+@given(HARMS)
+def test_no_flipped_or_cut_encoders_cache_gives_another_vector(
+    tmp_path: Path, encoded: bytes, harm: tuple[int, int, bool]
+) -> None:
+    path = tmp_path / "cache.sqlite"
+    for leftover in tmp_path.glob("cache.sqlite*"):
+        leftover.unlink()
+    path.write_bytes(harmed(encoded, *harm))
+    try:
+        encoder = CachedEncoder(ENCODER, path)
+    except BankError:
+        return
+    with closing(encoder), suppress(BankError):
+        assert np.array_equal(encoder.encode(WORDS), ENCODER.encode(WORDS))
 
 
 def test_a_good_bank_verifies_and_says_what_was_read(good: tuple[Path, str]) -> None:

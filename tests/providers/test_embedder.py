@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,33 @@ def test_the_file_makes_a_second_run_bit_equal_without_encoding(tmp_path: Path) 
     first.close()
     inner = CountingEncoder()
     assert np.array_equal(CachedEncoder(inner, path).encode(["y", "x"]), rows[::-1])
+    assert inner.seen == []
+
+
+def test_a_damaged_row_is_encoded_anew_and_mended(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    first = CachedEncoder(CountingEncoder(), path)
+    rows = first.encode(["x", "y"])
+    first.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "UPDATE embeddings SET vector = zeroblob(1024) WHERE text_hash = (SELECT min(text_hash) FROM embeddings)"
+        )
+    for encoded in (1, 0):
+        inner = CountingEncoder()
+        assert np.array_equal(CachedEncoder(inner, path).encode(["x", "y"]), rows)
+        assert len(inner.seen) == encoded
+
+
+def test_a_file_from_before_rows_had_digests_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    first = CachedEncoder(CountingEncoder(), path)
+    rows = first.encode(["x", "y"])
+    first.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("ALTER TABLE embeddings DROP COLUMN digest")
+    inner = CountingEncoder()
+    assert np.array_equal(CachedEncoder(inner, path).encode(["x", "y"]), rows)
     assert inner.seen == []
 
 
