@@ -21,7 +21,7 @@ from providers.errors import BankError, ConfigError
 from providers.forgetting import Selection
 from providers.governance.review import Life, Waitlist, decide, lives, waitlist
 from providers.index_file import index_path
-from providers.namespaces import checked_namespace, within
+from providers.namespaces import HOUSE, checked_namespace, within
 from providers.schema import APPLICATION_ID, encoder_of
 from providers.space import REDACTED
 from providers.transfer import header_of
@@ -162,6 +162,8 @@ def _export(given: Mapping[str, Any]) -> Done:
 
 def _import(given: Mapping[str, Any]) -> Done:
     path = bank_file(given["bank"], must_exist=False)
+    if not given["file"].is_file():
+        raise ConfigError(f"There is no file {given['file']}: name what `memroute bank export` wrote.")
     named = load_encoder(given["encoder"]) if given["encoder"] else None
     if path.exists():
         encoder = named or _recorded(path)
@@ -172,7 +174,8 @@ def _import(given: Mapping[str, Any]) -> Done:
         done = bank.import_(given["file"])
     known = f", {done.known:,} were there already" if done.known else ""
     encoded = f", {done.encoded:,} encoded anew" if done.encoded else ""
-    return Done(done, [f"{done.records:,} records came into {path}{known}{encoded}."])
+    came = f"{done.records:,} records and {done.receipts:,} receipts came into {path}"
+    return Done(done, [f"{came}{known}{encoded}."])
 
 
 def _forget(given: Mapping[str, Any]) -> Done:
@@ -307,7 +310,7 @@ def _opened(path: Path) -> MemoryBank:
 
 
 def _keys(bank: MemoryBank, given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The spaces that were asked for.
+    """The spaces of memories that were asked for.
 
     Raises ConfigError for what is no namespace, and for a provider that keeps nothing here: a misspelt name must not
     read as "nothing there" or "forgotten".
@@ -315,7 +318,8 @@ def _keys(bank: MemoryBank, given: Mapping[str, Any]) -> list[tuple[str, str]]:
     if given["namespace"] is not None:
         checked_namespace(given["namespace"])
     with bank.reporting():
-        keys = bank.committed.execute("SELECT provider, namespace FROM generations ORDER BY 1, 2").fetchall()
+        spaces = bank.committed.execute("SELECT provider, namespace FROM generations ORDER BY 1, 2").fetchall()
+    keys = [key for key in spaces if not key[0].startswith(HOUSE)]
     names = sorted({provider for provider, _ in keys})
     if given["provider"] not in (None, *names):
         raise ConfigError(

@@ -7,6 +7,8 @@ import unicodedata
 from providers.errors import ConfigError
 
 DEFAULT = "default"
+HOUSE = "memroute_"
+"""How the names of spaces begin that hold no memories, only what memroute itself notes in a bank."""
 LEVELS = 3
 PART_CHARACTERS = 64
 

@@ -185,16 +185,19 @@ class Space:
             self._write(connection, record, self._vector(record_id))
             self._note(connection, record_id, "archived", reason)
 
-    def note_offer(self, trajectory_id: str, receipt: StoreReceipt) -> None:
-        """Remember what became of an offered trajectory; the first receipt stands."""
-        values = (*self._key, trajectory_id, redact(receipt.model_dump_json())[0])
+    def note_offer(self, trajectory_id: str, receipt: StoreReceipt) -> bool:
+        """Remember what became of an offered trajectory, unless that is known: the first receipt stands."""
+        clean = receipt.model_copy(update={"reason": redact(receipt.reason)[0]})
+        values = (*self._key, trajectory_id, clean.model_dump_json())
         digest = row_digest(*values)
         with self.bank.transaction() as connection:
             added = connection.execute("INSERT OR IGNORE INTO offers VALUES (?, ?, ?, ?, ?)", (*values, digest))
             if added.rowcount:
                 self.bank.change(self._key).facts += digest
+        return bool(added.rowcount)
 
-    def set_counter(self, name: str, value: int) -> None:
+    def set_counter(self, name: str, value: int) -> bool:
+        """Set a persisted whole number; whether that is another than it was."""
         values = (*self._key, name, value)
         digest = row_digest(*values)
         with self.bank.transaction() as connection:
@@ -203,6 +206,7 @@ class Space:
             ).fetchone()
             connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?, ?, ?, ?)", (*values, digest))
             self.bank.change(self._key).facts += digest - (before[0] if before else 0)
+        return before is None or bool(before[0] != digest)
 
     # Reading
 
@@ -224,13 +228,9 @@ class Space:
     def records(self, kind: str | None = None, state: Iterable[str] = LIVE) -> list[Record]:
         """Records by kind and state, in order of their ids."""
         states = set(state)
+        pending = self._pending
         with self.snapshot():
-            if states == set(LIVE):
-                ids = list(self._view.live(kind))
-            else:
-                tags = self._view.tags
-                ids = sorted(i for i, tag in tags.items() if tag.state in states and kind in (None, tag.kind))
-            pending = self._pending
+            ids = self._view.ids(kind, states)
             found = self._view.all_of([record_id for record_id in ids if record_id not in pending] if pending else ids)
         if pending:
             written = (row.record for row in pending.values())
@@ -279,6 +279,22 @@ class Space:
             )
         with self.snapshot():
             return self._with_records(self._view.dense(kind).search(embedding, k))
+
+    def near(
+        self, embedding: np.ndarray, least: float, kind: str | None = None, state: Iterable[str] = LIVE
+    ) -> list[tuple[Record, float]]:
+        """All records of a kind and of these states whose cosine is above `least`, in order of their ids."""
+        states, pending = set(state), self._pending
+        with self.snapshot():
+            hits = self._view.dense(kind, states).above(embedding, least)
+            found = self._with_records([(name, cosine) for name, cosine in hits if name not in pending])
+        for row in pending.values():
+            if row.vector is None or row.record.state not in states or kind not in (None, row.record.kind):
+                continue
+            cosine = float(np.dot(row.vector, embedding))
+            if cosine > least:
+                found.append((row.record, cosine))
+        return sorted(found, key=lambda hit: hit[0].id)
 
     def search_lexical(self, text: str, k: int | None = None, kind: str | None = None) -> list[tuple[Record, float]]:
         """The k live records (None: all) that share words with `text`, by BM25 in [0, 1), best first, then by id."""

@@ -69,7 +69,7 @@ class EventLine(_Line):
 
 
 class Transferred(Flow):
-    """How much went out or came in; `known` records were there already and are the same."""
+    """How much went out, or came in anew; `known` records were there already and are the same."""
 
     records: int = 0
     receipts: int = 0
@@ -153,12 +153,11 @@ class _Intake:
         if isinstance(line, RecordLine):
             self._take_record(line)
         elif isinstance(line, ReceiptLine):
-            self.bank.space(line.provider, line.namespace).note_offer(line.trajectory_id, line.receipt)
-            self.counts["receipts"] += 1
+            space = self.bank.space(line.provider, line.namespace)
+            self.counts["receipts"] += space.note_offer(line.trajectory_id, line.receipt)
         elif isinstance(line, CounterLine):
             space = self.bank.space(line.provider, line.namespace)
-            space.set_counter(line.name, max(line.value, space.counter(line.name)))
-            self.counts["counters"] += 1
+            self.counts["counters"] += space.set_counter(line.name, max(line.value, space.counter(line.name)))
         elif isinstance(line, EventLine):
             self._take_event(connection, line)
         else:

@@ -14,7 +14,7 @@ from providers.base import Distiller, MemoryProvider
 from providers.errors import ConfigError, SuiteError
 from providers.governance.lifecycle import Governor
 from providers.long_term.base import SpaceProvider
-from providers.namespaces import DEFAULT
+from providers.namespaces import DEFAULT, HOUSE
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
 from providers.types import Record, Split, Task, content_hash
@@ -22,7 +22,7 @@ from synth.config import RunConfig
 from synth.plugins import load_agent, load_distiller, load_governor
 from synth.runs import Run
 
-_STAGES = "memroute_stages"
+_STAGES = f"{HOUSE}stages"
 """The space whose counters say which batches a bank file has taken in."""
 
 
