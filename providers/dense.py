@@ -16,6 +16,8 @@ TRAINING_ROWS = 64 * CELLS
 TRAINING_ROUNDS = 8
 GROWTH = 4
 """Cells are laid out anew when the index has grown this many times since."""
+KEPT_REMOVED = 64
+"""Removed vectors that may wait in the index: taking vectors out moves all that come after them."""
 
 
 class DenseIndex:
@@ -32,6 +34,8 @@ class DenseIndex:
         self._faiss: Any = faiss
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
+        self._removed: set[int] = set()
+        """Numbers of removed vectors that are still in the index."""
         self._laid_out_for = 0
         """How many vectors the cells were made for; 0 while the search is exact."""
         self._index: Any = faiss.IndexIDMap(faiss.IndexFlatIP(dimension))
@@ -62,29 +66,37 @@ class DenseIndex:
         self._names.extend(names)
         self._index.add_with_ids(np.ascontiguousarray(vectors, dtype=np.float32), numbers)
 
-    def remove(self, name: str) -> None:
-        """Forget `name`; nothing happens where it is unknown."""
-        number = self._numbers.pop(name, None)
-        if number is not None:
-            self._index.remove_ids(self._faiss.IDSelectorBatch(np.array([number], dtype=np.int64)))
+    def remove(self, *names: str) -> None:
+        """Forget the names; nothing happens for one that is unknown."""
+        numbers = (self._numbers.pop(name, None) for name in names)
+        self._removed.update(number for number in numbers if number is not None)
+        if len(self._removed) > KEPT_REMOVED:
+            self._sweep()
 
     def search(self, embedding: np.ndarray, k: int) -> list[tuple[str, float]]:
         """The k nearest names with their cosine; equal scores are ordered by name, also at the cut."""
         query = np.ascontiguousarray(embedding, dtype=np.float32).reshape(1, -1)
-        wanted = min(k, len(self))
-        reach = min(wanted + 1, len(self))
+        wanted, held = min(k, len(self)), len(self) + len(self._removed)
+        reach = min(wanted + 1 + len(self._removed), held)
         while wanted > 0:
             scores, numbers = self._index.search(query, reach)
-            found = int((numbers[0] >= 0).sum())
-            all_seen = found < reach or reach == len(self)
-            if all_seen or scores[0, reach - 1] < scores[0, wanted - 1]:
-                hits = [(self._names[n], float(s)) for s, n in zip(scores[0, :found], numbers[0, :found], strict=True)]
+            hits = self._named(scores[0], numbers[0])
+            all_seen = reach == held or numbers[0, -1] < 0
+            if all_seen or (len(hits) >= wanted and float(scores[0, -1]) < hits[wanted - 1][1]):
                 return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:wanted]
-            reach = min(2 * reach, len(self))
+            reach = min(2 * reach, held)
         return []
+
+    def above(self, embedding: np.ndarray, least: float) -> list[tuple[str, float]]:
+        """All names whose cosine is above `least`, in no order; of an index by cells, every cell is looked into."""
+        query = np.ascontiguousarray(embedding, dtype=np.float32).reshape(1, -1)
+        looking = {} if self.exact else {"params": self._faiss.SearchParametersIVF(nprobe=CELLS)}
+        _, scores, numbers = self._index.range_search(query, least, **looking)
+        return self._named(scores, numbers)
 
     def dump(self) -> tuple[list[str], np.ndarray]:
         """Names by number and the cells as bytes, for `load`; an exact index is quicker made anew."""
+        self._sweep()
         return self._names, self._faiss.serialize_index(self._index)
 
     @classmethod
@@ -97,6 +109,18 @@ class DenseIndex:
         index._numbers = {name: number for number, name in enumerate(index._names) if name in live}
         index._laid_out_for = len(index)
         return index
+
+    def _named(self, scores: np.ndarray, numbers: np.ndarray) -> list[tuple[str, float]]:
+        """What was found, in its order, without what was removed and without the places that were not filled."""
+        found = zip(scores.tolist(), numbers.tolist(), strict=True)
+        return [(self._names[n], s) for s, n in found if n >= 0 and n not in self._removed]
+
+    def _sweep(self) -> None:
+        """Take the removed vectors out of the index."""
+        if self._removed:
+            numbers = np.array(sorted(self._removed), dtype=np.int64)
+            self._index.remove_ids(self._faiss.IDSelectorBatch(numbers))
+            self._removed.clear()
 
     def _lay_out(self, dimension: int, vectors: np.ndarray) -> None:
         """Make empty cells around the centres of `vectors`."""

@@ -14,7 +14,7 @@ from providers.embedder import CachedEncoder
 from providers.errors import BankError, ConfigError
 from providers.index_file import index_path
 from providers.lexical import tokenise
-from providers.namespaces import HOUSE, checked_namespace, within
+from providers.namespaces import STAGES, checked_namespace, within
 from providers.redaction import redact
 from providers.schema import count_spaces
 from providers.types import Flow, Record
@@ -146,7 +146,7 @@ def _keys(connection: sqlite3.Connection, selection: Selection) -> list[Key]:
     return [
         (provider, namespace)
         for provider, namespace in keys
-        if not provider.startswith(HOUSE)
+        if provider != STAGES
         and selection.provider in (None, provider)
         and (selection.namespace is None or within(namespace, selection.namespace))
     ]

@@ -17,6 +17,8 @@ K1 = 1.5
 B = 0.75
 SORT_EVERY = 4096
 """Entries that may wait outside of the sorted order."""
+KEPT_REMOVED = 256
+"""Removed documents that may keep their slots, however few are left."""
 
 STOP_WORDS = frozenset(
     re.findall(
@@ -143,6 +145,8 @@ class LexicalIndex:
             self._entry_count[entry] = 0.0
         self._total_length -= int(self._length[slot])
         self._weights = self._last = None
+        if len(self._names) > 2 * len(self._slots) + KEPT_REMOVED:
+            self._compact()
 
     def bm25(self, text: str) -> dict[str, float]:
         """BM25 over its upper bound for this query, so in [0, 1) whatever else is stored; zeros are left out.

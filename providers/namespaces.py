@@ -9,6 +9,9 @@ from providers.errors import ConfigError
 DEFAULT = "default"
 HOUSE = "memroute_"
 """How the names of spaces begin that hold no memories, only what memroute itself notes in a bank."""
+STAGES = f"{HOUSE}stages"
+"""The space that notes which batches of runs a bank has taken in; it outlives forgetting, or a run that is continued
+would take them in anew."""
 LEVELS = 3
 PART_CHARACTERS = 64
 

@@ -16,6 +16,7 @@ from providers.types import Record
 
 LIVE = ("active", "guard", "provisional")
 """The states that are retrieved from."""
+_LIVE = frozenset(LIVE)
 
 
 @dataclass(frozen=True)
@@ -35,23 +36,21 @@ class Tags:
     state: str
     signature: str
 
-    @property
-    def live(self) -> bool:
-        return self.state in LIVE
-
 
 @dataclass
 class _Index:
-    """The live records of one kind (None: of all kinds), by id, with their indexes, each made when first asked for."""
+    """The records of one kind (None: of all kinds) in some states, by id, with their indexes, each made when first
+    asked for."""
 
     kind: str | None
+    states: frozenset[str]
     members: set[str]
     ordered: list[str]
     dense: DenseIndex | None = None
     lexical: LexicalIndex | None = None
 
     def wants(self, tags: Tags) -> bool:
-        return tags.live and self.kind in (None, tags.kind)
+        return tags.state in self.states and self.kind in (None, tags.kind)
 
 
 @dataclass
@@ -72,7 +71,7 @@ class View:
     """Those that are not in `_table`."""
     _table: np.ndarray | None = None
     _table_rows: dict[str, int] = field(default_factory=dict)
-    _indexes: dict[str | None, _Index] = field(default_factory=dict)
+    _indexes: dict[tuple[str | None, frozenset[str]], _Index] = field(default_factory=dict)
 
     # Reading
 
@@ -90,9 +89,9 @@ class View:
         found = (self._records.get(record_id) or newer.get(record_id) for record_id in record_ids)
         return [record for record in found if record is not None]
 
-    def live(self, kind: str | None) -> list[str]:
-        """Ids of the live records of a kind, in order."""
-        return self._index(kind).ordered
+    def ids(self, kind: str | None, states: Iterable[str] = _LIVE) -> list[str]:
+        """Ids of the records of a kind in these states, in order."""
+        return self._index(kind, frozenset(states)).ordered
 
     def with_signature(self, signature: str) -> set[str]:
         return self._signatures.get(signature, set())
@@ -104,8 +103,8 @@ class View:
             return found
         return self._vectors.get(record_id)
 
-    def dense(self, kind: str | None) -> DenseIndex:
-        index = self._index(kind)
+    def dense(self, kind: str | None, states: Iterable[str] = _LIVE) -> DenseIndex:
+        index = self._index(kind, frozenset(states))
         if index.dense is None or index.dense.outgrown:
             index.dense = DenseIndex(self.dimension, *self._with_vectors(index.ordered))
         return index.dense
@@ -150,29 +149,26 @@ class View:
 
     def _reindex(self, index: _Index, changed: Sequence[str], stale: Mapping[str, bool]) -> None:
         """Bring one index in line with the changed records; an unchanged text is not indexed again."""
-        entering = []
+        entering, leaving = [], []
         for record_id in changed:
             was, will = record_id in index.members, index.wants(self.tags[record_id])
             if was and (not will or stale[record_id]):
-                self._drop(index, record_id)
+                index.members.discard(record_id)
+                del index.ordered[bisect_left(index.ordered, record_id)]
+                leaving.append(record_id)
                 was = False
             if will and not was:
                 index.members.add(record_id)
                 insort(index.ordered, record_id)
                 entering.append(record_id)
         if index.dense is not None:
+            index.dense.remove(*leaving)
             index.dense.add(*self._with_vectors(entering))
         if index.lexical is not None:
+            for record_id in leaving:
+                index.lexical.remove(record_id)
             for record_id in entering:
                 index.lexical.add(record_id, self._records[record_id].text)
-
-    def _drop(self, index: _Index, record_id: str) -> None:
-        index.members.discard(record_id)
-        del index.ordered[bisect_left(index.ordered, record_id)]
-        if index.dense is not None:
-            index.dense.remove(record_id)
-        if index.lexical is not None:
-            index.lexical.remove(record_id)
 
     def _with_vectors(self, record_ids: Sequence[str]) -> tuple[list[str], np.ndarray]:
         """Those of the ids that have a vector, and the vectors, shape (ids, dimension)."""
@@ -183,10 +179,10 @@ class View:
         vectors = np.stack([v for _, v in found]) if found else np.zeros((0, self.dimension), dtype=np.float32)
         return [record_id for record_id, _ in found], vectors
 
-    def _index(self, kind: str | None) -> _Index:
-        index = self._indexes.get(kind)
+    def _index(self, kind: str | None, states: frozenset[str] = _LIVE) -> _Index:
+        index = self._indexes.get((kind, states))
         if index is None:
-            index = self._indexes[kind] = _Index(kind, set(), [])
+            index = self._indexes[kind, states] = _Index(kind, states, set(), [])
             index.ordered = sorted(record_id for record_id, tags in self.tags.items() if index.wants(tags))
             index.members = set(index.ordered)
         return index
@@ -194,7 +190,7 @@ class View:
     # As parts of an index file
 
     def dump(self) -> IndexParts:
-        """Tags, vectors and those indexes that were made, for `load`."""
+        """Tags, vectors and those indexes over live records that were made, for `load`."""
         ids = sorted(self.tags)
         with_vector, table = self._with_vectors(ids)
         lists: dict[str, Sequence[str]] = {
@@ -208,7 +204,9 @@ class View:
             "digests": np.array([self._digests[i] for i in ids], dtype=np.int64),
             "vectors": table,
         }
-        for kind, index in self._indexes.items():
+        for (kind, states), index in self._indexes.items():
+            if states != _LIVE:
+                continue
             mark = _mark(kind)
             if index.lexical is not None:
                 lexical_lists, lexical_arrays = index.lexical.dump()

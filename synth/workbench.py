@@ -14,16 +14,13 @@ from providers.base import Distiller, MemoryProvider
 from providers.errors import ConfigError, SuiteError
 from providers.governance.lifecycle import Governor
 from providers.long_term.base import SpaceProvider
-from providers.namespaces import DEFAULT, HOUSE
+from providers.namespaces import DEFAULT, STAGES
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
 from providers.types import Record, Split, Task, content_hash
 from synth.config import RunConfig
 from synth.plugins import load_agent, load_distiller, load_governor
 from synth.runs import Run
-
-_STAGES = f"{HOUSE}stages"
-"""The space whose counters say which batches a bank file has taken in."""
 
 
 class Workbench:
@@ -88,7 +85,7 @@ class Workbench:
 
     def has_taken_in(self, label: str) -> bool:
         """Whether the bank file contains the batch `label`."""
-        return self.bank.space(_STAGES).counter(label) > 0
+        return self.bank.space(STAGES).counter(label) > 0
 
     async def take_in(self, label: str, change: Callable[[Mapping[str, MemoryProvider]], Awaitable[None]]) -> None:
         """Apply `change` to a copy of the bank, note `label` in it, and replace the bank by it: all or nothing."""
@@ -98,7 +95,7 @@ class Workbench:
         try:
             with bank.batch():
                 await change(providers_over(self.config, bank, self.distiller, self.governor))
-                bank.space(_STAGES).set_counter(label, 1)
+                bank.space(STAGES).set_counter(label, 1)
         finally:
             bank.close()
         self.run.facts.settle()

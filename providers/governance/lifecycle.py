@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from providers.governance.admission import Admission, Thresholds, admit, warns
-from providers.governance.likeness import MERGE_FROM, action_of, content_words, similarities
-from providers.governance.ranking import conflicting
+from providers.governance.likeness import LEAST_COSINE, MERGE_FROM, Likeness, action_of, content_words
+from providers.governance.ranking import CONFLICT_ABOVE, conflicting
 from providers.governance.verifier import Verdict, Verifier
 from providers.governance.words import FIELDS, in_words, only
 from providers.governance.writing import audited, gated, joined, observed, support_of
@@ -186,14 +186,14 @@ class Governor:
 
     def _settle(self, space: Space, record: Record) -> None:
         """Hold one record against all of its kind: duplicates become one, and of a conflict the stronger stays."""
-        pool = [other for other in space.records(record.kind, GOVERNED) if other.id != record.id and other.text]
-        if not pool:
-            return
-        vectors = space.vectors([other.id for other in (record, *pool)])
-        found = similarities(record, vectors[0], pool, vectors[1:])
-        near = map(int, np.flatnonzero(found > 0))
-        for place in sorted(near, key=lambda place: (-float(found[place]), pool[place].id)):
-            other, likeness = space.existing(pool[place].id), float(found[place])
+        (vector,) = space.vectors([record.id])
+        near = space.near(vector, LEAST_COSINE, record.kind, GOVERNED)
+        likeness = Likeness(record)
+        alike = [(likeness.to(other, cosine), other.id) for other, cosine in near if other.id != record.id]
+        for found, other_id in sorted(alike, key=lambda pair: (-pair[0], pair[1])):
+            if found <= CONFLICT_ABOVE:
+                return
+            other = space.existing(other_id)
             record = space.existing(record.id)
             if record.state not in GOVERNED:
                 return
@@ -201,12 +201,12 @@ class Governor:
                 continue
             labels = [(each.descriptor or Descriptor()).label for each in (record, other)]
             same_action = action_of(record) == action_of(other)
-            if likeness >= MERGE_FROM and same_action:
-                self._merge(space, record, other, likeness)
+            if found >= MERGE_FROM and same_action:
+                self._merge(space, record, other, found)
             elif not _made_together(record, other) and conflicting(
-                likeness, (action_of(record), action_of(other)), (labels[0], labels[1])
+                found, (action_of(record), action_of(other)), (labels[0], labels[1])
             ):
-                _resolve(space, record, other, likeness)
+                _resolve(space, record, other, found)
 
     def _merge(self, space: Space, one: Record, other: Record, likeness: float) -> None:
         """Two records that say the same become the stronger one, with the evidence of both."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterator
+from functools import cached_property
 
 from providers.governance.ranking import CONFLICT_ABOVE
 from providers.lexical import tokenise
 from providers.types import Record
 
 MERGE_FROM = 0.86
+LEAST_COSINE = 2 * CONFLICT_ABOVE - 1
+"""Cosine from which on the likeness can be above the conflict threshold, whatever the structure."""
 FIELDS = ("type", "pattern", "action", "scope", "condition")
 """Parts of a structured signature, in order (MemGuard D.3)."""
 _BETWEEN = "|"
@@ -27,35 +28,39 @@ def action_of(record: Record) -> str:
     return str(record.payload.get("action", ""))
 
 
-def structure(one: Record, other: Record) -> float:
-    """Share of equal signature parts, or of common content words where a record has no structured signature; 0 to 1."""
-    first, second = one.signature.split(_BETWEEN), other.signature.split(_BETWEEN)
-    if len(first) == len(second) == len(FIELDS):
-        return sum(a == b for a, b in zip(first, second, strict=True)) / len(FIELDS)
-    ours, theirs = content_words(one), content_words(other)
-    return len(ours & theirs) / len(ours | theirs) if ours | theirs else 1.0
+class Likeness:
+    """How alike other records are to one."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._parts = record.signature.split(_BETWEEN)
+
+    def to(self, other: Record, cosine: float) -> float:
+        """sim_ij: the mean of embedding cosine and structure."""
+        return (cosine + self.structure(other)) / 2.0
+
+    def structure(self, other: Record) -> float:
+        """Share of equal signature parts, or of common content words where one has no structured signature; 0 to 1."""
+        theirs = other.signature.split(_BETWEEN)
+        if len(self._parts) == len(theirs) == len(FIELDS):
+            return sum(a == b for a, b in zip(self._parts, theirs, strict=True)) / len(FIELDS)
+        words = content_words(other)
+        common = len(self._words & words)
+        return common / (len(self._words) + len(words) - common) if self._words or words else 1.0
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return content_words(self._record)
 
 
 def content_words(record: Record) -> frozenset[str]:
     """Index terms of all that a record holds."""
-    return frozenset(tokenise(f"{record.text} {_flat(record.payload)}"))
+    return frozenset(tokenise(" ".join((record.text, *_strings(record.payload)))))
 
 
-def similarities(record: Record, vector: np.ndarray, pool: Sequence[Record], vectors: np.ndarray) -> np.ndarray:
-    """sim_ij: the mean of embedding cosine and structure, shape (len(pool),).
-
-    Structure is read only where the cosine alone leaves the conflict threshold within reach.
-    """
-    cosines = vectors @ vector
-    found = np.minimum(cosines, 0.0)
-    for place in map(int, np.flatnonzero((cosines + 1.0) / 2.0 > CONFLICT_ABOVE)):
-        found[place] = (float(cosines[place]) + structure(record, pool[place])) / 2.0
-    return np.asarray(found)
-
-
-def _flat(value: object) -> str:
-    if isinstance(value, dict):
-        return " ".join(_flat(part) for part in value.values())
-    if isinstance(value, list | tuple):
-        return " ".join(map(_flat, value))
-    return value if isinstance(value, str) else ""
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)

@@ -79,6 +79,31 @@ def test_an_index_says_when_it_is_outgrown() -> None:
     assert made.outgrown
 
 
+@pytest.mark.parametrize("cells", [False, True])
+def test_removed_vectors_are_never_found_whether_they_were_taken_out_yet_or_not(
+    cells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("providers.dense.KEPT_REMOVED", 5)
+    monkeypatch.setattr("providers.dense.CELLS_FROM", 200 if cells else 10**6)
+    monkeypatch.setattr("providers.dense.CELLS", 4)
+    monkeypatch.setattr("providers.dense.PROBED", 4)
+    monkeypatch.setattr("providers.dense.TRAINING_ROWS", 160)
+    vectors, names = made_vectors(300), names_of(300)
+    index = DenseIndex(16, names, vectors)
+    assert index.exact is not cells
+    for gone in range(0, 26, 2):
+        index.remove(names[gone])
+        index.remove(names[gone])
+        kept = [row for row in range(300) if row > gone or row % 2]
+        assert len(index) == len(kept)
+        cosines = vectors @ vectors[gone]
+        best = sorted(kept, key=lambda row: (-float(cosines[row]), row))
+        assert [name for name, _ in index.search(vectors[gone], 3)] == [names[row] for row in best[:3]]
+        assert len(index.search(vectors[gone], 400)) == len(kept)
+        above = {names[row] for row in kept if cosines[row] > 0.5}
+        assert {name for name, _ in index.above(vectors[gone], 0.5)} == above
+
+
 def test_equal_vectors_come_in_order_of_their_names_also_at_the_cut() -> None:
     index = DenseIndex(2)
     index.add([f"n{number}" for number in (3, 1, 2, 0)], np.array([[1, 0]] * 4, dtype=np.float32))

@@ -179,3 +179,17 @@ def test_entries_are_sorted_on_the_way_without_changing_a_score(monkeypatch: pyt
     index.remove("d7")
     del texts["d7"]
     assert index.bm25("coal river border3") == pytest.approx(index_of(texts).bm25("coal river border3"))
+
+
+def test_removed_documents_take_no_room_for_long() -> None:
+    """A list with a cap takes in and drops documents for as long as its memory lives."""
+    index, fresh = LexicalIndex(), LexicalIndex()
+    for n in range(3000):
+        index.add(f"d{n}", f"coal river {n % 7} number{n}")
+        index.remove(f"d{n - 20}")
+    for n in range(2980, 3000):
+        fresh.add(f"d{n}", f"coal river {n % 7} number{n}")
+    assert index.bm25("river 3 number2990") == fresh.bm25("river 3 number2990")
+    assert index.tfidf("coal 4 number2999") == pytest.approx(fresh.tfidf("coal 4 number2999"))
+    assert len(index._names) < 400
+    assert len(index._terms) < 500

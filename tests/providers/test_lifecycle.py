@@ -22,7 +22,7 @@ from providers.governance.lifecycle import (
     priority,
     trust_of,
 )
-from providers.governance.likeness import signature_of, structure
+from providers.governance.likeness import Likeness, signature_of
 from providers.governance.rule_verifier import RuleLooker
 from providers.governance.verifier import Verdict, Verifier
 from providers.space import Space
@@ -295,7 +295,7 @@ def test_a_memory_that_helps_stays_and_counts_its_wins(space: Space) -> None:
 
 def test_structure_is_by_signature_parts_or_else_by_words(space: Space) -> None:
     one, other = memory(space, "t", "Open the energy page."), memory(space, "u", "Search the trade page.")
-    assert structure(one, other) == pytest.approx(4 / 5)
+    assert Likeness(one).structure(other) == pytest.approx(4 / 5)
     plain = [space.new_record("note", run_of("t"), n, text=t, payload={}) for n, t in enumerate(("a coal", "a coke"))]
-    assert structure(plain[0], plain[0]) == 1.0
-    assert structure(plain[0], plain[1]) == 0.0
+    assert Likeness(plain[0]).structure(plain[0]) == 1.0
+    assert Likeness(plain[0]).structure(plain[1]) == 0.0

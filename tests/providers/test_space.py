@@ -56,6 +56,31 @@ def test_adding_an_id_again_changes_nothing(space: Space) -> None:
     assert [found.text for found in space.records()] == ["first"]
 
 
+def test_near_gives_all_above_a_cosine_by_kind_and_state_with_its_own_writes(tmp_path: Path) -> None:
+    encoder = FixedEncoder({"at": [1, 0], "by": [4, 3], "off": [3, 4], "away": [-1, 0]})
+    (at,) = encoder.encode(["at"])
+    with MemoryBank.open(tmp_path / "near.sqlite", encoder) as bank:
+        space = bank.space("toy")
+        records = [note(space, text, n) for n, text in enumerate(["at", "by", "off", "away"])]
+        records += [note(space, "at", 4, kind="tip"), note(space, "at", 5, state="candidate"), note(space, "", 6)]
+        space.add(records)
+
+        def near(least: float, **chosen: Any) -> dict[int, float]:
+            found = space.near(at, least, **chosen)
+            assert [record.id for record, _ in found] == sorted(record.id for record, _ in found)
+            return {record.payload["n"]: round(cosine, 5) for record, cosine in found}
+
+        assert near(0.5) == {0: 1.0, 1: 0.8, 2: 0.6, 4: 1.0}
+        assert near(0.7, kind="note") == {0: 1.0, 1: 0.8}
+        assert near(0.7, kind="note", state=("active", "candidate")) == {0: 1.0, 1: 0.8, 5: 1.0}
+        with space.transaction():
+            space.archive(records[0].id, "useless")
+            space.update(records[3].model_copy(update={"text": "by"}))
+            assert near(0.7, kind="note") == {1: 0.8, 3: 0.8}
+        assert near(0.7, kind="note") == {1: 0.8, 3: 0.8}
+        assert near(0.7, kind="note", state=("archived",)) == {0: 1.0}
+
+
 def test_dense_search_orders_equal_scores_by_id_also_at_the_cut(tmp_path: Path) -> None:
     encoder = FixedEncoder({"same": [1, 0], "other": [0, 1]})
     with MemoryBank.open(tmp_path / "b.sqlite", encoder) as bank:
