@@ -322,6 +322,16 @@ def _output_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object on standard output")
 
 
+def _floors_arguments(parser: argparse.ArgumentParser) -> None:
+    _config_arguments(parser)
+    parser.add_argument(
+        "--within-error",
+        action="store_true",
+        help="the highest floor whose accuracy is within one standard error of the best (instead of the best)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
 def _explore_arguments(parser: argparse.ArgumentParser) -> None:
     _stage_arguments(parser)
     for flag, key, meaning in (
@@ -798,6 +808,21 @@ def _show_results(results: dict[str, object], run_root: Path, args: argparse.Nam
         print(f"Report: {report}")
 
 
+def _do_floors(args: argparse.Namespace) -> int:
+    from synth.floors import floor_lines, tune_floors
+    from synth.load_config import load_config
+    from synth.runs import Run
+
+    config = load_config(args.config, args.overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    with Run.open(config) as run:
+        report = asyncio.run(tune_floors(run, "within_error" if args.within_error else "best"))
+    if args.json:
+        _print_json(report)
+    else:
+        print("\n".join(floor_lines(report)))
+    return 0
+
+
 def _do_config(args: argparse.Namespace) -> int:
     if args.action == "schema":
         return _show_schema(args)
@@ -1057,6 +1082,17 @@ VERBS = (
         "memroute serve configs/embedded.yaml --port 8080",
         _do_serve,
         _serve_arguments,
+    ),
+    Verb(
+        "floors",
+        "tune relevance floors on dev",
+        "Says for each provider what leaving out items below a cosine to the question would do to its accuracy on dev, "
+        "chooses a floor by that accuracy alone, and how much of the exploration's grid would then be shared. Reads "
+        "what was run without floors: where nothing reaches a floor, the arm is the one without long-term memory.",
+        "printed, with the line `relevance_floors` for a config, whose run then needs a --name of its own.",
+        "memroute floors configs/embedded.yaml --json",
+        _do_floors,
+        _floors_arguments,
     ),
     Verb(
         "config",

@@ -186,7 +186,8 @@ class ExploreConfig(Section):
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Wait before the second try, doubled each time; a server's Retry-After counts where it is longer."""
     fail_on_error: bool | float | int = Field(default=0.1, ge=0)
-    """True: the first failed episode stops the run; a share below 1, or a count from 1 up."""
+    """True: the first failed episode stops the run; a share below 1 (counted from 20 episodes on, or at the end of
+    those that share a bank where they are fewer), or a count from 1 up."""
     max_episodes: int | None = Field(default=None, ge=1)
     """Most episodes of the exploration over all its starts, repeated tries included; it stops there."""
     max_cost: float | None = Field(default=None, ge=0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from providers.base import MemoryProvider
 from providers.errors import ConfigError
-from providers.types import Outcome, Split, Task, content_hash
+from providers.types import Flow, Outcome, Split, Task, content_hash
 from router.context import EndContext
 from router.decisions import NONE, Arm, InMode
 from router.session import summarise
@@ -35,7 +35,26 @@ if TYPE_CHECKING:
 STAGE = "explore"
 
 
-async def explore(run: Run) -> None:
+class Explored(Flow):
+    """What an exploration came to. Shares are fractions of 1."""
+
+    tasks: int
+    arms: int
+    episodes: int
+    shared_saved_share: float
+    """Of the arms, those that needed no episode of their own: at Begin, or In."""
+    shared_begin_share: float
+    shared_in_share: float
+    skipped: int
+    """Arms that a budget left out."""
+    failed: int
+    timeouts: int
+    changed_by_in_mode_share: float | None
+    """Of the task-provider pairs, those whose outcome differs with and without working memory."""
+    records: dict[str, int]
+
+
+async def explore(run: Run) -> Explored:
     """Run every exploration task under every arm, and store what each wave leaves; write the exploration table.
 
     Safe to kill: started again it runs the episodes that are missing and ends with the same bank and table.
@@ -45,7 +64,8 @@ async def explore(run: Run) -> None:
         raise ConfigError("explore needs the banks that warm-up fills: run `memroute warmup` with this config first")
     if facts.mark(STAGE) and run.table(STAGE).exists():
         print("explore: done already", file=sys.stderr)
-        return
+        async with Workbench(run) as bench:
+            return _explored(RoutingTable.load(run.table(STAGE)), await _tally(bench), bench.record_counts())
     async with Workbench(run) as bench:
         tasks = bench.tasks(Split.EXPLORE)
         progress = Progress()
@@ -55,14 +75,51 @@ async def explore(run: Run) -> None:
                 await _wave(bench, number, wave, progress, budget, engine)
         prepared = await prepare(bench, STAGE, tasks)
         episodes = facts.episodes(STAGE, bodies=False)
-        modes, repeats = config.explore.in_modes, config.explore.repeats
-        table = build_table(bench, STAGE, prepared, episodes, arms_of([NONE, *bench.providers], modes, repeats))
+        arms = arms_of([NONE, *bench.providers], config.explore.in_modes, config.explore.repeats)
+        table = build_table(bench, STAGE, prepared, episodes, arms)
         table.save(run.table(STAGE))
-        counts = tally(STAGE, units_of(prepared, [NONE, *bench.providers], modes, repeats), episodes)
-        changed, pairs = changed_by_in_mode(table)
-        records = ", ".join(f"{name} {count}" for name, count in bench.record_counts().items())
+        counts, records = await _tally(bench), bench.record_counts()
     facts.set_mark(STAGE, "done")
-    print(f"explore: {len(tasks)} tasks, {counts.line()}; records: {records}", file=sys.stderr)
+    _say(table, counts, records, config.explore.repeats)
+    return _explored(table, counts, records)
+
+
+async def exploration_tally(run: Run) -> Tally:
+    """What the run's exploration came to, from its facts."""
+    async with Workbench(run) as bench:
+        return await _tally(bench)
+
+
+async def _tally(bench: Workbench) -> Tally:
+    prepared = await prepare(bench, STAGE, bench.tasks(Split.EXPLORE))
+    config = bench.config.explore
+    units = units_of(prepared, [NONE, *bench.providers], config.in_modes, config.repeats)
+    return tally(STAGE, units, bench.run.facts.episodes(STAGE, bodies=False))
+
+
+def _explored(table: RoutingTable, counts: Tally, records: dict[str, int]) -> Explored:
+    changed, pairs = changed_by_in_mode(table)
+    arms = max(1, counts.arms)
+    return Explored(
+        tasks=len(table.rows),
+        arms=counts.arms,
+        episodes=counts.episodes,
+        shared_saved_share=round(counts.saved, 4),
+        shared_begin_share=round(counts.shared_begin / arms, 4),
+        shared_in_share=round(counts.shared_in / arms, 4),
+        skipped=counts.skipped,
+        failed=counts.failed,
+        timeouts=counts.timeouts,
+        changed_by_in_mode_share=round(changed / pairs, 4) if pairs else None,
+        records=records,
+    )
+
+
+def _say(table: RoutingTable, counts: Tally, records: dict[str, int], repeats: int) -> None:
+    """What an exploration came to, for the terminal."""
+    kept = ", ".join(f"{name} {count}" for name, count in records.items())
+    print(f"explore: {len(table.rows)} tasks, {counts.line()}; records: {kept}", file=sys.stderr)
+    changed, pairs = changed_by_in_mode(table)
     if pairs:
         print(f"explore: {changed / pairs:.1%} of {pairs} task-provider pairs change with the In mode", file=sys.stderr)
     if repeats > 1:
@@ -73,15 +130,6 @@ async def explore(run: Run) -> None:
             f" (the {CONFIDENCE:.0%} interval of the rate lies on one side of one half)",
             file=sys.stderr,
         )
-
-
-async def exploration_tally(run: Run) -> Tally:
-    """What the run's exploration came to, from its facts."""
-    async with Workbench(run) as bench:
-        prepared = await prepare(bench, STAGE, bench.tasks(Split.EXPLORE))
-        config = run.config.explore
-        units = units_of(prepared, [NONE, *bench.providers], config.in_modes, config.repeats)
-        return tally(STAGE, units, run.facts.episodes(STAGE, bodies=False))
 
 
 def split_waves(tasks: Sequence[Task], waves: int) -> list[list[Task]]:

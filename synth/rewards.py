@@ -39,7 +39,7 @@ from synth.success import solved_pairs
 STAGE = "explore"
 
 LEAST_FOR_SHARE = 20
-"""Judged decisions before a share of failed ones can stop the stage."""
+"""Judged decisions before a share of failed ones stops the stage on its way; fewer are counted at its end."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ async def judged(
         async with asyncio.TaskGroup() as group:
             for _ in range(judge.concurrency):
                 group.create_task(work.run(bar))
+    work.check_failures(least=1)
     if work.failure is not None:
         raise work.failure
     return [work.done[place] for place in sorted(work.done)]
@@ -138,6 +139,8 @@ class _Judging:
     max_failed_share: float
     done: dict[int, RewardFact] = field(default_factory=dict)
     failed: int = 0
+    last: str = ""
+    """Why it failed the last time."""
     failure: JudgeError | None = None
 
     async def run(self, bar: tqdm[Never]) -> None:
@@ -157,11 +160,16 @@ class _Judging:
 
     def _count_failure(self, unscored: Unscored) -> None:
         self.failed += 1
+        self.last = unscored.reason
+        self.check_failures(least=LEAST_FOR_SHARE)
+
+    def check_failures(self, least: int) -> None:
+        """Note the failure where, of `least` decisions or more, too many failed."""
         ran = len(self.done)
-        if ran >= LEAST_FOR_SHARE and self.failed / ran > self.max_failed_share:
+        if ran >= least and self.failed / ran > self.max_failed_share:
             self.failure = JudgeError(
                 f"the judge failed on {self.failed} of {ran} decisions, and rewards.max_failed_share ="
-                f" {self.max_failed_share:g} stops there; the last: {unscored.reason} What it judged is kept; mend the"
+                f" {self.max_failed_share:g} stops there; the last: {self.last} What it judged is kept; mend the"
                 " cause and start again."
             )
 

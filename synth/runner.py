@@ -26,6 +26,7 @@ from synth.workbench import Workbench
 
 _DRAIN_SECONDS = 10.0
 _LEAST_FOR_SHARE = 20
+"""Episodes before a share of failed ones stops a stage on its way; fewer are judged when all of them ended."""
 
 
 class LimitReached(MemrouteError):
@@ -113,6 +114,7 @@ class ArmRunner:
                         workers.append(asyncio.create_task(self._work(queue, known, results, bar, heart)))
                         await heart.ready()
                     await _first_failure(workers)
+                    self._check_failures(at_end=True)
                 finally:
                     queue.clear()
                     self._stopping.set()
@@ -239,8 +241,12 @@ class ArmRunner:
             return
         progress.failed += 1
         progress.first_error = progress.first_error or episode.error
-        limit = self._settings.fail_on_error
-        if _too_many(progress.failed, progress.ran, limit):
+        self._check_failures()
+
+    def _check_failures(self, *, at_end: bool = False) -> None:
+        """Raise where more episodes failed than the config allows; `at_end`: no further one will change a share."""
+        progress, limit = self.progress, self._settings.fail_on_error
+        if _too_many(progress.failed, progress.ran, limit, least=1 if at_end else _LEAST_FOR_SHARE):
             raise AgentError(
                 f"{self.stage}: {progress.failed} of {progress.ran} episodes failed, and explore.fail_on_error"
                 f" = {limit} stops there; the first: {progress.first_error}; mend the cause and start again"
@@ -248,12 +254,12 @@ class ArmRunner:
             )
 
 
-def _too_many(bad: int, ran: int, limit: bool | float | int) -> bool:
+def _too_many(bad: int, ran: int, limit: bool | float | int, least: int) -> bool:
     if isinstance(limit, bool):
         return limit and bad > 0
     if limit >= 1:
         return bad >= limit
-    return ran >= _LEAST_FOR_SHARE and bad / ran > limit
+    return ran >= least and bad / ran > limit
 
 
 async def _first_failure(workers: Sequence[asyncio.Task[None]]) -> None:

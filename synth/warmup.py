@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from providers.base import MemoryProvider
-from providers.types import Split, Task, content_hash
+from providers.types import Flow, Split, Task, content_hash
 from router.decisions import NONE
 from synth.arms import Unit
 from synth.episode import Prepared, keep, prepare, public_outcome
@@ -20,7 +20,16 @@ BATCH = 25
 """Tasks that see the same frozen bank; what they leave is stored after all of them ended."""
 
 
-async def warm_up(run: Run) -> None:
+class WarmedUp(Flow):
+    """What a warm-up came to."""
+
+    tasks: int
+    solved: int
+    records: dict[str, int]
+    """Stored records per provider, as the bank is now."""
+
+
+async def warm_up(run: Run) -> WarmedUp:
     """Run the warm-up stream: `warmup.passes` passes, later ones over what is unsolved, `warmup.tries` tries per task.
 
     Every task is dealt to one arm, none or a provider, so that each provider earns part of its bank from runs that it
@@ -30,22 +39,35 @@ async def warm_up(run: Run) -> None:
     facts = run.facts
     if facts.mark("warmup") and run.bank.exists():
         print("warm-up: done already", file=sys.stderr)
-        return
+        async with Workbench(run) as bench:
+            return _warmed_up(bench, bench.tasks(Split.WARMUP))
     for later in ("warmup", "explore"):
         facts.set_mark(later, "")
     async with Workbench(run) as bench:
-        unsolved = bench.tasks(Split.WARMUP)
-        total, solved = len(unsolved), 0
+        tasks = unsolved = bench.tasks(Split.WARMUP)
         for number in range(run.config.warmup.passes):
             unsolved = await _pass(bench, number, unsolved)
-            solved = total - len(unsolved)
+            total, solved = len(tasks), len(tasks) - len(unsolved)
             records = ", ".join(f"{name} {count}" for name, count in bench.record_counts().items())
             print(
                 f"warm-up: pass {number + 1} of {run.config.warmup.passes}: {solved} of {total} tasks solved"
                 f" ({solved / total if total else 0:.0%}); records: {records}",
                 file=sys.stderr,
             )
+        done = _warmed_up(bench, tasks)
     facts.set_mark("warmup", "done")
+    return done
+
+
+def _warmed_up(bench: Workbench, tasks: Sequence[Task]) -> WarmedUp:
+    """What the facts say of a finished warm-up."""
+    solved = {
+        task_id
+        for number in range(bench.config.warmup.passes)
+        for task_id, episode in _recorded(bench, number, tasks).items()
+        if _correct(episode)
+    }
+    return WarmedUp(tasks=len(tasks), solved=len(solved), records=bench.record_counts())
 
 
 async def _pass(bench: Workbench, number: int, tasks: Sequence[Task]) -> list[Task]:

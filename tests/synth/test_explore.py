@@ -84,8 +84,11 @@ async def test_equal_injections_are_one_episode(tmp_path: Path, capsys: pytest.C
     )
     with Run.open(config) as run:
         table = await explored(run)
+        again = await explore(run)
     printed = capsys.readouterr().err
     assert len(log.read_text().splitlines()) == 6
+    assert (again.tasks, again.arms, again.episodes) == (6, 36, 6)
+    assert (again.shared_saved_share, again.shared_begin_share, again.shared_in_share) == (0.8333, 0.6667, 0.1667)
     assert "36 arms, 6 episodes; 83% shared (Begin 24, In 6)" in printed
     for row in table.rows:
         assert len({cell.correct for cell in row.cells}) == 1

@@ -279,3 +279,14 @@ async def test_fail_on_error_is_a_switch_a_count_or_a_share(
         with pytest.raises(AgentError, match=r"ZeroDivisionError: an agent's own fault"):
             await explore(run)
         assert sum(e.status == "failed" for e in run.facts.episodes("explore").values()) >= stops
+
+
+async def test_a_small_stage_that_fails_throughout_does_not_pass_for_a_finished_one(tmp_path: Path) -> None:
+    """Six episodes are below the number from which a share stops a stage on its way: they are judged at its end."""
+    config = config_of(tmp_path, fail_on_error=0.1, options={"word": "height", "times": 99, "kind": "raises"})
+    with Run.open(config) as run:
+        with pytest.raises(AgentError, match=r"warmup/0/0: 1 of 6 episodes failed, and explore.fail_on_error = 0.1"):
+            await warm_up(run)
+        assert not run.facts.offers("warmup/0"), "nothing is stored of what may be tried again"
+    with Run.open(config_of(tmp_path, "lenient", fail_on_error=0.2, options=config.agent.options)) as run:
+        await warm_up(run)

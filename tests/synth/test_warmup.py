@@ -72,11 +72,14 @@ async def test_concurrency_changes_nothing(tmp_path: Path) -> None:
     assert len(contents[0]) > 60
 
 
-async def test_a_second_start_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_second_start_does_nothing_and_says_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Run.open(toy_config(tmp_path)) as run:
-        await warm_up(run)
+        first = await warm_up(run)
         before = bank_content(run)
-        await warm_up(run)
+        assert f"pass 2 of 2: {first.solved} of {first.tasks} tasks solved" in capsys.readouterr().err
+        assert await warm_up(run) == first
         assert "warm-up: done already" in capsys.readouterr().err
         assert bank_content(run) == before
 
