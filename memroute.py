@@ -679,6 +679,8 @@ def _do_stages(args: argparse.Namespace) -> int:
     planned = plan(config, [stage.name for stage in stages], getattr(args, "split", "dev"))
     if args.dry_run:
         return _show_training_plan(planned, config, args) if args.verb == "train" else _show_plan(planned, args)
+    for sentence in planned.missing:
+        return _complain(sentence, 2)
     from synth.runs import Run
 
     results: dict[str, object] = {}

@@ -67,7 +67,8 @@ class Split(StrEnum):
 class Task(Flow):
     """One task of a suite. `gold`, `family` and `meta` are for scorers and reports: whatever acts gets `public()`.
 
-    `meta["kin"]`, where present, is the family whose content the task shares though it counts as another.
+    `meta["kin"]`, where present, is the family whose content the task shares though it counts as another;
+    `meta["sealed"]` marks tasks whose plain text may not be published.
     """
 
     id: str

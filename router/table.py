@@ -36,6 +36,8 @@ class TableRow(Flow):
     question: str
     family: str
     """For reports only; no policy sees it."""
+    sealed: bool = False
+    """Whether the question may not be published: reports leave such rows out, exports refuse them."""
     previews: tuple[Preview, ...]
     embedding: tuple[float, ...] = Field(repr=False, default=())
     preview_embeddings: tuple[tuple[float, ...], ...] = Field(repr=False, default=())
@@ -73,6 +75,10 @@ class RoutingTable(Flow):
         from providers.files import write_atomically
 
         write_atomically(path, self.model_dump_json())
+
+    def publishable(self) -> RoutingTable:
+        """The table without sealed rows."""
+        return self.model_copy(update={"rows": tuple(row for row in self.rows if not row.sealed)})
 
     @classmethod
     def load(cls, path: Path) -> RoutingTable:

@@ -9,6 +9,7 @@ from typing import Any
 
 from providers.errors import ConfigError
 from providers.files import write_atomically
+from router.table import RoutingTable
 from synth.data_card import Format, render_card
 from synth.dataset import load_card
 from synth.judge.load import load_judge
@@ -20,9 +21,11 @@ def export_dataset(run: Run, folder: Path, file_format: Format) -> list[Path]:
     """Write the run's dataset to `folder` and give the files; an earlier export there is replaced.
 
     Raises:
-        ConfigError: there is no dataset yet, or the folder holds something else, lies in the run, or cannot be written.
+        ConfigError: there is no dataset yet, or it may not be published, or the folder holds something else, lies in
+            the run, or cannot be written.
     """
     card = load_card(run)
+    _check_open(run)
     try:
         _check_folder(run, folder)
         return _write(run, card, folder, file_format)
@@ -32,6 +35,15 @@ def export_dataset(run: Run, folder: Path, file_format: Format) -> list[Path]:
         raise ConfigError(
             f"{folder} cannot be written ({error.strerror or error}): choose a folder that can be made"
         ) from error
+
+
+def _check_open(run: Run) -> None:
+    """Refuse tasks that their benchmark keeps sealed."""
+    path = run.table("explore")
+    if path.exists() and any(row.sealed for row in RoutingTable.load(path).rows):
+        raise ConfigError(
+            "the dataset holds questions of a benchmark that may not be published in plain text: explore other tasks"
+        )
 
 
 def _check_folder(run: Run, folder: Path) -> None:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from providers.embedder import load_encoder
 from providers.errors import ConfigError, SuiteError
 from providers.registry import provider_cards
 from providers.types import Flow, Split
 from router.policies.registry import AVERAGE, ONLINE_ONLY, POLICY_NAMES
+from synth.agents.base import TaskAgent
 from synth.config import RunConfig
-from synth.facts import Spent, read_spent
 from synth.models import Models
+from synth.pace import Pace, bounded, measured
 from synth.plugins import load_agent, load_distiller, load_own_judge, load_suite
+from synth.tasks.base import DataMissing
 
-EPISODES_PER_SECOND = 33.0
-"""Of the embedded suite and agent on two cores, model-free; episodes with a language model are far slower."""
 CANDIDATES_PER_SECOND = 15.0
 """Candidates that the 135M router reads per second on two cores: three prompts of five providers each."""
 STARTING_MINUTES = 0.3
 """Loading the encoder, the suite and the memories."""
-LEAST_MEASURED = 10
-"""Episodes of an earlier start from which an estimate is made."""
 
 
 class StagePlan(Flow):
@@ -54,31 +51,8 @@ class Plan(Flow):
     cost: float | None
     source: str
     """What the estimates are made from."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """What one episode takes; None where nothing is known yet."""
-
-    seconds: float | None
-    """Of the whole run, with as many episodes at a time as the config says."""
-    tokens: float | None
-    cost: float | None
-    """US dollars."""
-    source: str
-
-    def of(self, stage: StagePlan) -> StagePlan:
-        """The plan of a stage with what its episodes take."""
-        if not stage.episodes:
-            return stage
-        minutes = None if self.seconds is None else STARTING_MINUTES + stage.episodes * self.seconds / 60
-        return stage.model_copy(
-            update={
-                "minutes": None if minutes is None else round(minutes + (stage.minutes or 0.0), 1),
-                "tokens": None if self.tokens is None else round(stage.episodes * self.tokens),
-                "cost": None if self.cost is None else round(stage.episodes * self.cost, 4),
-            }
-        )
+    missing: tuple[str, ...] = ()
+    """Data that are not on this machine, and how they get there: before that nothing can be run."""
 
 
 def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
@@ -87,10 +61,12 @@ def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
     Raises ConfigError where a stage would have nothing to work on, where a split has fewer tasks than are asked for, or
     where a provider, suite, agent, distiller or encoder is unknown or refuses its options.
     """
-    models = _check_plugins(config)
-    pace = _pace(config)
-    plans = tuple(pace.of(_PLANNERS[stage](config, split)) for stage in stages)
-    _check_tasks(config, models, {"warmup", "explore"} & set(stages) | ({split} if "evaluate" in stages else set()))
+    models, agent = _check_plugins(config)
+    known = measured(config)
+    paces = [known or bounded(config, agent, _steps(config, stage)) for stage in stages]
+    plans = tuple(_priced(_PLANNERS[stage](config, split), pace) for stage, pace in zip(stages, paces, strict=True))
+    splits = {"warmup", "explore"} & set(stages) | ({split} if "evaluate" in stages else set())
+    missing = _check_tasks(config, models, splits)
     minutes, tokens, cost = (_sum(getattr(stage, name) for stage in plans) for name in ("minutes", "tokens", "cost"))
     return Plan(
         run=str(config.runs_dir / config.name),
@@ -99,7 +75,8 @@ def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
         minutes=None if minutes is None else round(minutes, 1),
         tokens=None if tokens is None else round(tokens),
         cost=cost,
-        source=pace.source,
+        source=paces[0].source,
+        missing=missing,
     )
 
 
@@ -118,6 +95,7 @@ def describe(planned: Plan) -> str:
     ]
     if planned.tokens is None:
         lines.append("Run some episodes first (`memroute explore CONFIG --max-episodes 20`), then ask again.")
+    lines += [f"Before that: {sentence}" for sentence in planned.missing]
     return "\n".join(lines)
 
 
@@ -127,20 +105,27 @@ def _duration(minutes: float | None) -> str:
     return f"about {minutes:g} min" if minutes < 120 else f"about {minutes / 60:.1f} hours"
 
 
-def _pace(config: RunConfig) -> Pace:
-    """From the episodes that stand in the run's folder, or else what is known of agents without a model."""
-    database = config.runs_dir / config.name / "run.sqlite"
-    spent = read_spent(database) if database.exists() else Spent()
-    if spent.episodes >= LEAST_MEASURED:
-        return Pace(
-            seconds=spent.seconds / spent.episodes / config.explore.concurrency,
-            tokens=spent.tokens / spent.episodes,
-            cost=None if spent.cost is None else spent.cost / spent.episodes,
-            source=f"the {spent.episodes} episodes in the run's folder",
-        )
-    if config.models.agent is not None:
-        return Pace(seconds=None, tokens=None, cost=None, source="nothing yet, since the agent's model was never asked")
-    return Pace(1 / EPISODES_PER_SECOND, 0.0, 0.0, "the embedded suite and agent on two idle cores")
+def _priced(stage: StagePlan, pace: Pace) -> StagePlan:
+    """The plan of a stage with what its episodes take."""
+    if not stage.episodes:
+        return stage
+    minutes = None if pace.seconds is None else STARTING_MINUTES + stage.episodes * pace.seconds / 60
+    return stage.model_copy(
+        update={
+            "minutes": None if minutes is None else round(minutes + (stage.minutes or 0.0), 1),
+            "tokens": None if pace.tokens is None else round(stage.episodes * pace.tokens),
+            "cost": None if pace.cost is None else round(stage.episodes * pace.cost, 4),
+        }
+    )
+
+
+def _steps(config: RunConfig, stage: str) -> int:
+    """Most steps of an episode of a stage."""
+    if stage == "warmup":
+        return config.agent.warmup_max_steps
+    if stage == "evaluate" and config.evaluate.agent is not None:
+        return config.evaluate.agent.max_steps
+    return config.agent.max_steps
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -148,7 +133,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return None if None in known else sum(value or 0 for value in known)
 
 
-def _check_plugins(config: RunConfig) -> Models:
+def _check_plugins(config: RunConfig) -> tuple[Models, TaskAgent]:
     """Find everything that the config names now, before a run's folder is made with names that cannot work."""
     if not config.providers:
         raise ConfigError("providers is empty, so there is nothing to choose from; name at least one.")
@@ -163,7 +148,7 @@ def _check_plugins(config: RunConfig) -> Models:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
                 raise ConfigError(f"evaluate.policies: there is no policy {name!r} (nearest: {near}).")
     models = Models(config.models, base=config.train.base)
-    load_agent(config.agent.name, config.agent.options, models)
+    agent = load_agent(config.agent.name, config.agent.options, models)
     load_distiller(config.distiller, models)
     if config.rewards.judge == "lm":
         models.get("judge")
@@ -171,22 +156,30 @@ def _check_plugins(config: RunConfig) -> Models:
         load_own_judge(config.rewards.judge, models)
     load_encoder(config.encoder.name, config.encoder.options)
     load_suite(config.suite.name, config.seed, config.suite.options, models)
-    return models
+    return models, agent
 
 
-def _check_tasks(config: RunConfig, models: Models, splits: set[str]) -> None:
-    """Ask the suite for the tasks of `splits`, so that one that is too small is not found after the others were run."""
+def _check_tasks(config: RunConfig, models: Models, splits: set[str]) -> tuple[str, ...]:
+    """Ask the suite for the tasks of `splits`, so that one that is too small is not found after the others were run.
+
+    Gives what is to be done first where data are not on this machine.
+    """
+    missing: dict[str, None] = {}
     suite = load_suite(config.suite.name, config.seed, config.suite.options, models)
     for split in sorted(splits):
         wanted: int = getattr(config.suite, split)
         try:
             found = len(suite.tasks(Split(split), wanted))
+        except DataMissing as error:
+            missing[str(error)] = None
+            continue
         except SuiteError as error:
             raise ConfigError(str(error)) from error
         if found < wanted:
             raise ConfigError(
                 f"the task suite {config.suite.name!r} has {found} {split} tasks, not {wanted}: lower suite.{split}."
             )
+    return tuple(missing)
 
 
 def _tasks(config: RunConfig, split: str, stage: str) -> int:

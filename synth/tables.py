@@ -31,6 +31,7 @@ def build_table(
                 task_id=one.task.id,
                 question=one.task.question,
                 family=one.task.family,
+                sealed=bool(one.task.meta.get("sealed", False)),
                 previews=previews,
                 embedding=_rounded(one.query.embedding),
                 preview_embeddings=tuple(vectors[preview.text] for preview in previews),

@@ -12,6 +12,7 @@ from typing import Self
 from providers.bank import MemoryBank, replace_bank
 from providers.base import Distiller, MemoryProvider
 from providers.errors import ConfigError, SuiteError
+from providers.files import write_atomically
 from providers.governance.lifecycle import Governor
 from providers.long_term.base import SpaceProvider
 from providers.namespaces import DEFAULT, STAGES
@@ -67,6 +68,8 @@ class Workbench:
                     "give every task an id of its own"
                 )
             seen.add(task.id)
+        if any(task.meta.get("sealed") for task in tasks):
+            write_atomically(self.run.root / ".gitignore", "*\n")  # their plain text stays out of repositories
         if split in (Split.WARMUP, Split.EXPLORE):
             self._check_same(split, tasks)
         return tasks

@@ -50,6 +50,23 @@ def test_embedded_all_has_every_built_in_memory_and_a_larger_budget() -> None:
     assert minutes["embedded"] < minutes["embedded-all"] < 60
 
 
+@pytest.mark.parametrize(
+    ("name", "steps", "test"), [("gaia", 15, 165), ("webwalkerqa", 40, 170), ("xbench_ds", 40, 100)]
+)
+def test_the_benchmarks_have_the_papers_settings_and_a_bounded_cost(name: str, steps: int, test: int) -> None:
+    config = load_config(next(path for path in CONFIGS if path.stem == name))
+    assert (config.suite.explore, config.suite.test, config.agent.max_steps) == (53 + 120, test, 15)
+    assert (config.evaluate.agent or config.agent).max_steps == steps
+    assert len(config.providers) == 13
+    planned = plan(config, ["explore", "evaluate"], "test")
+    assert planned.tokens is not None
+    assert planned.cost is not None
+    assert planned.minutes is not None
+    explored, evaluated = (stage.tokens / stage.episodes for stage in planned.stages)
+    assert (evaluated > explored) == (steps > 15)
+    assert any("accept its conditions" in sentence for sentence in planned.missing)
+
+
 def test_embedded_is_the_default() -> None:
     embedded = next(path for path in CONFIGS if path.stem == "embedded")
     assert load_config(embedded) == RunConfig(name="embedded")

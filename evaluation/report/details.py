@@ -146,7 +146,7 @@ def _explored(run: Run) -> Details:
     rewards = _rewards(run.facts.rewards(rewards_signature(run)))
     return {
         row.task_id: {"question": row.question, "family": row.family, "arms": _scored_arms(row, rewards)}
-        for row in RoutingTable.load(path).rows
+        for row in RoutingTable.load(path).publishable().rows
     }
 
 

@@ -158,7 +158,7 @@ def _tasks(run: Run, evaluation: Evaluation | None, router: str | None) -> tuple
     table_path, log_path = run.table("dev"), run.evaluation / "dev_decisions.json"
     if evaluation is None or not table_path.exists() or not log_path.exists():
         return (), ""
-    table, log = RoutingTable.load(table_path), DecisionLog.load(log_path)
+    table, log = RoutingTable.load(table_path).publishable(), DecisionLog.load(log_path)
     picks: dict[str, dict[str, str]] = {task_id: {} for task_id in log.task_ids}
     for policy, made in log.policies.items():
         if policy in evaluation.policies and evaluation.policies[policy].kind in ("simple", "router", "ablation"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lm.abilities import obeys_tool_choice
 from lm.client import ChatModel
-from lm.types import Completion, Message
+from lm.types import Completion, Message, Usage
 from providers.errors import ConfigError
 from providers.tools import Tool, ToolResult
 from providers.types import Step, Task, Trajectory
@@ -29,6 +29,10 @@ LAST_CALL = "This is your last step: answer now, with the best that you have."
 
 _SAID = 500
 """Characters of an unreadable answer that the model is shown again."""
+_TOKEN_CHARS = 4
+"""Of English, about; other scripts take more tokens."""
+_OPENING_CHARS = 4000
+"""Of the instructions, the task and its memory, about."""
 _SEEN = 300
 """Characters of the earlier observation in the reply to a repeated action."""
 
@@ -66,6 +70,12 @@ class ReAct:
     ) -> Trajectory:
         """At most `max_steps` steps, of which the last can only answer. Raises ModelError where the endpoint fails."""
         return await _Attempt(self, task, tools, session, seed, max_steps, native=await self.native()).run()
+
+    def most_tokens(self, max_steps: int) -> Usage:
+        """What a run of so many steps takes at most, at four characters a token."""
+        growth = self.page_chars + self.max_tokens * _TOKEN_CHARS
+        shown = [min(self.context_chars, _OPENING_CHARS + step * growth) for step in range(max_steps)]
+        return Usage(prompt_tokens=sum(shown) // _TOKEN_CHARS, completion_tokens=max_steps * self.max_tokens)
 
     async def native(self) -> bool:
         """Whether actions are native tool calls; asks the endpoint once where the config leaves it open."""

@@ -7,8 +7,13 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import Protocol, Self
 
+from providers.errors import SuiteError
 from providers.tools import Tool
 from providers.types import Outcome, Split, Task
+
+
+class DataMissing(SuiteError):
+    """A suite's data are not on this machine; the text says how they get there."""
 
 
 class TaskSuite(Protocol):

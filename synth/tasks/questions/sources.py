@@ -12,14 +12,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from providers.errors import SuiteError
+from synth.tasks.base import DataMissing
 from synth.tasks.questions.formats import FORMATS, Format, Question
 from synth.tasks.questions.rows import read_rows
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-class DataMissing(SuiteError):
-    """The data are not on this machine; the text says how they get there."""
 
 
 class Source(BaseModel):

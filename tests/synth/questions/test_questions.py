@@ -14,9 +14,10 @@ from providers.types import Split, Task
 from synth.config import ModelsConfig
 from synth.models import Models
 from synth.plugins import load_suite
+from synth.tasks.base import DataMissing
 from synth.tasks.questions.formats import unsealed
 from synth.tasks.questions.rows import read_rows
-from synth.tasks.questions.sources import DataMissing, Source, drawn, load
+from synth.tasks.questions.sources import Source, drawn, load
 from synth.tasks.questions.suite import Questions, mixed
 
 SAMPLES = Path(__file__).parent.parent / "samples"
