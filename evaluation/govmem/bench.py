@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field
@@ -21,7 +22,7 @@ from evaluation.govmem.scores import (
 from evaluation.govmem.spec import Spec, load_spec
 from providers.errors import ConfigError
 from providers.governance.gate import Case, write_gate
-from providers.governance.policies import PUBLISHED, Policy
+from providers.governance.policies import PUBLISHED, Policy, govmem_verified
 from providers.types import Flow
 
 OURS = "ours"
@@ -38,6 +39,8 @@ TABLE_III: dict[str, tuple[float, float, float, float]] = {
     "govmem_verified": (0.960, 0.960, 0.040, 0.151),
 }
 """Precision, recall, false promotion and review of the paper's table III, beside which ours stand."""
+THRESHOLDS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Effective support from which the trade-off's policies promote without a check; both policies' own is 2."""
 SPLIT = ("raw_frequency", "source_scope", "govmem_verified", OURS)
 """Policies whose decisions are shown by dependency."""
 
@@ -64,6 +67,8 @@ class GovMemBench(Flow):
     ours_minus_govmem_verified: dict[str, Difference]
     auprc_by_noise: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Noise level (as text) -> policy -> AUPRC; empty where no sweep was asked for."""
+    trade_off: dict[str, dict[str, Scores]] = Field(default_factory=dict)
+    """Policy -> support that promotes without a check (as text) -> figures; empty where no sweep was asked for."""
 
 
 Decided = dict[str, list[list[Judged]]]
@@ -75,9 +80,9 @@ async def bench_govmem(
 ) -> GovMemBench:
     """Run all policies on the specification's first `seeds` seeds (default: all).
 
-    `sweep` adds the rising noise of the paper's figure 2; `judge` is a config whose `models.verifier` decides too, by
-    one call per candidate. Raises ConfigError where there are not so many seeds or no such model, ModelError where
-    the model fails.
+    `sweep` adds the rising noise of the paper's figure 2, and the trade-off by how much support is enough; `judge` is a
+    config whose `models.verifier` decides too, by one call per candidate. Raises ConfigError where there are not so
+    many seeds or no such model, ModelError where the model fails.
     """
     spec = spec or load_spec()
     if seeds is not None and not 1 <= seeds <= len(spec.seeds):
@@ -88,7 +93,8 @@ async def bench_govmem(
         judged[JUDGE] = await _judged_by_model(spec, used, judge)
     sweeps = spec.noise_sweep if sweep else ()
     curve = {f"{noise:g}": _auprc(spec, used, noise) for noise in sweeps}
-    return result_of(spec, used, judged).model_copy(update={"auprc_by_noise": curve})
+    added = {"auprc_by_noise": curve, "trade_off": trade_off(spec, used) if sweep else {}}
+    return result_of(spec, used, judged).model_copy(update=added)
 
 
 def result_of(spec: Spec, seeds: Sequence[int], judged: Decided) -> GovMemBench:
@@ -116,6 +122,22 @@ def compare(spec: Spec, seeds: Iterable[int], policies: Mapping[str, Policy], no
         for name, policy in policies.items():
             judged[name].append([Judged(policy(case), truth, bundle) for case, truth, bundle in cases])
     return judged
+
+
+def trade_off(spec: Spec, seeds: Sequence[int]) -> dict[str, dict[str, Scores]]:
+    """False promotion, recall and review of our gate and of its rival as more or less support is enough."""
+    policies: dict[str, Policy] = {}
+    for enough in THRESHOLDS:
+        policies[f"{OURS} {enough:g}"] = partial(write_gate, enough=enough)
+        policies[f"{RIVAL} {enough:g}"] = partial(govmem_verified, several=enough)
+    judged = compare(spec, seeds, policies)
+    return {
+        name: {
+            f"{enough:g}": mean_scores([scores_of(seed) for seed in judged[f"{name} {enough:g}"]])
+            for enough in THRESHOLDS
+        }
+        for name in (OURS, RIVAL)
+    }
 
 
 def _cases(spec: Spec, seed: int, noise: float | None) -> Iterable[tuple[Case, Truth, int]]:

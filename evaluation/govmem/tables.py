@@ -11,7 +11,7 @@ COMPARED = ("false_promotion", "recall", "review", "precision", "actionable_reca
 def tables_of(bench: GovMemBench) -> list[Rows]:
     """Policies beside table III, ours against its rival, the split of table VI, the noise sweep where it was run."""
     tables = [_policies(bench), _differences(bench), _dependencies(bench)]
-    return [*tables, _noise(bench)] if bench.auprc_by_noise else tables
+    return [*tables, _noise(bench), _trade_off(bench)] if bench.auprc_by_noise else tables
 
 
 def _policies(bench: GovMemBench) -> Rows:
@@ -60,6 +60,20 @@ def _noise(bench: GovMemBench) -> Rows:
         for name in bench.auprc_by_noise[levels[0]]
     ]
     return Rows("AUPRC by clustering noise", ("policy", *levels), cells)
+
+
+def _trade_off(bench: GovMemBench) -> Rows:
+    cells = [
+        [
+            name,
+            enough,
+            *(f"{value:.3f}" for value in (one.false_promotion, one.recall, one.review, one.actionable_recall)),
+        ]
+        for name, by_threshold in bench.trade_off.items()
+        for enough, one in by_threshold.items()
+    ]
+    columns = ("policy", "enough", "false promotion", "recall", "review", "actionable recall")
+    return Rows("Trade-off by the support that promotes without a check", columns, cells)
 
 
 def _or_none(value: float | None) -> str:

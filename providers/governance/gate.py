@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from providers.distill.quoting import quoted, shortened
@@ -159,14 +159,17 @@ ENOUGH_SUPPORT = 2.0
 """Effective support that needs no check: two groups that pages, tools or users stand behind, or more weaker ones."""
 
 
-def write_gate(case: Case) -> Audit:
+def write_gate(case: Case, enough: float = ENOUGH_SUPPORT) -> Audit:
     """Our gate. In order: content, hidden instructions, counterevidence, scope, independent support, then the check.
+
+    `enough` is the effective support that promotes without a check.
 
     It differs from GovMem-verified in what it rests on, not in a threshold: the cluster is only a proposal (strangers
     are set aside, lost observations found again), what an untrusted observation touches counts nothing, and a passed
     check alone promotes nothing that no page, tool or user stands behind.
     """
-    for rule in (_by_content, _by_instruction, _by_counterevidence, _by_scope, _by_support):
+    rules = (_by_content, _by_instruction, _by_counterevidence, _by_scope, partial(_by_support, enough=enough))
+    for rule in rules:
         ruling = rule(case)
         if ruling is not None:
             return audit(case, POLICY, ruling.decision, [ruling.reason], ruling.score, checked=False)
@@ -212,9 +215,9 @@ def _by_scope(case: Case) -> _Ruling | None:
     return _Ruling(Decision.REJECT, "nothing supports it in the environment where it is to hold")
 
 
-def _by_support(case: Case) -> _Ruling | None:
+def _by_support(case: Case, enough: float) -> _Ruling | None:
     evidence = case.evidence
-    if evidence.support < ENOUGH_SUPPORT or not evidence.grounded:
+    if evidence.support < enough or not evidence.grounded:
         return None
     reason = f"{len(evidence.supporting)} independent groups support it in scope, uncontradicted"
     return _Ruling(Decision.PROMOTE, reason, ENOUGH_SUPPORT + evidence.support)

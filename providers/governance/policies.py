@@ -74,11 +74,17 @@ def govmem_lite(case: Case) -> Audit:
     return _when(case, "govmem_lite", stands and groups >= SEVERAL, reason, groups if stands else 0)
 
 
-def govmem_verified(case: Case) -> Audit:
-    """GovMem-lite, with a check for what has too little independent support: passed, failed, or left to a person."""
+def govmem_verified(case: Case, several: float = SEVERAL) -> Audit:
+    """GovMem-lite, with a check for what has too little independent support: passed, failed, or left to a person.
+
+    `several` groups need no check.
+    """
     groups, stands = case.groups, _stands(case)
-    if not stands or groups >= SEVERAL:
+    if not stands:
         return govmem_lite(case).model_copy(update={"policy": "govmem_verified"})
+    if groups >= several:
+        reason = f"{groups} independent groups, in scope and uncontradicted"
+        return _when(case, "govmem_verified", True, reason, groups)
     decision, score = {
         "passed": (Decision.PROMOTE, float(SEVERAL)),
         "failed": (Decision.REJECT, 0.0),

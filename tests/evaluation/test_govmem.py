@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import memroute
-from evaluation.govmem.bench import OURS, POLICIES, TABLE_III, compare
+from evaluation.govmem.bench import OURS, POLICIES, RIVAL, TABLE_III, compare, trade_off
 from evaluation.govmem.bundles import Bundle, Truth, make_bundles
 from evaluation.govmem.scores import Judged, average_precision, by_dependency, differences, scores_of, utility
 from evaluation.govmem.spec import Spec, load_spec
@@ -175,6 +175,15 @@ def test_the_split_by_dependency() -> None:
     assert (rows["echo"].n, rows["echo"].promoted, rows["echo"].review) == (2, 1, 1)
     assert (rows["echo"].false_promotion, rows["echo"].actionable_recall) == (1.0, 1.0)
     assert (rows["independent"].false_promotion, rows["independent"].actionable_recall) == (None, 0.0)
+
+
+def test_more_support_that_is_asked_for_promotes_less_without_a_check(small: Spec) -> None:
+    curve = trade_off(small, small.seeds[:1])
+    for name in (OURS, RIVAL):
+        reviews = [scores.review for scores in curve[name].values()]
+        assert reviews == sorted(reviews)
+        assert reviews[0] < reviews[-1]
+        assert curve[name]["2"] == scores_of(compare(small, small.seeds[:1], POLICIES)[name][0])
 
 
 def test_differences_are_paired_by_seed() -> None:

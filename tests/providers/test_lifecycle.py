@@ -235,6 +235,20 @@ def test_what_a_summary_stood_for_stands_for_itself_when_a_source_is_forgotten(s
     assert all(record.kind != SUMMARY for record in space.records())
 
 
+@pytest.mark.parametrize("task", ["t", "u"])
+def test_a_merge_whose_source_is_forgotten_leaves_nothing_of_it_and_can_be_learned_again(
+    space: Space, task: str
+) -> None:
+    taken_in(space, governor(gate=True), memory(space, "t", "Open the energy page."), "t", verdict())
+    taken_in(space, governor(gate=True), memory(space, "u", "Open the energy page."), "u", verdict())
+    space.bank.forget(Selection(task=task))
+    assert space.records(state=("active", "candidate", "archived", "rejected")) == []
+    bodies = space.bank.committed.execute("SELECT body FROM records").fetchall()
+    assert not any(run_of(task).id in body for (body,) in bodies)
+    again = taken_in(space, governor(), memory(space, "v", "Open the energy page."), "v", verdict())
+    assert (again.state, [origin.task_id for origin in again.origins]) == ("active", ["v"])
+
+
 def test_over_budget_the_stale_go_first_and_then_the_weakest(space: Space) -> None:
     for place, (worth, seen) in enumerate([(0.95, 0), (0.75, STALE_RUNS), (0.85, STALE_RUNS), (0.80, STALE_RUNS)]):
         record = space.new_record("note", run_of(f"t{place}"), 0, text=f"note {place}", payload={})

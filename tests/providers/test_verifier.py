@@ -198,6 +198,7 @@ def test_masked_log_probabilities_count_as_none() -> None:
     [
         "no verdict",
         {"criteria": {}, "label": "uncertain", "failure_guard": ""},
+        reply() | {"criteria": {name: reply()["criteria"][name] for name in CRITERIA[:3]}},
         reply((5, 4, 4, 6)),
         reply(label="solved"),
     ],
