@@ -26,6 +26,8 @@ from synth.models import Models
 from synth.plugins import load_suite
 from synth.tasks.base import TaskSuite
 
+_GOVERNANCE = ("governance", "verifier", "budget", "descriptors")
+"""Binding settings that folders of older versions do not name."""
 _BINDING = (
     "seed",
     "suite.name",
@@ -48,6 +50,7 @@ _BINDING = (
     "explore.in_modes",
     "explore.repeats",
     "explore.budget",
+    *_GOVERNANCE,
 )
 """Settings that what stands in a run folder depends on; all others are only read by stages that can be run again."""
 
@@ -207,7 +210,7 @@ class Run:
         differing = [
             f"{key} was {_at(recorded, key)!r}, is {_at(current, key)!r}"
             for key in _BINDING
-            if _at(recorded, key) != _at(current, key)
+            if _at(recorded, key) != _at(current, key) and not (key in _GOVERNANCE and key not in recorded)
         ]
         if differing:
             raise ConfigError(

@@ -52,6 +52,17 @@ def test_other_settings_are_refused_with_the_keys_that_differ(tmp_path: Path) ->
         Run.open(toy_config(tmp_path, relevance_floors={name: 0.5}))
 
 
+def test_governance_binds_a_folder_and_one_of_an_older_version_that_names_none_stays_usable(tmp_path: Path) -> None:
+    with Run.open(toy_config(tmp_path)) as run:
+        path = run.root / "config.yaml"
+    with pytest.raises(ConfigError, match="governance was 'off', is 'gated'"):
+        Run.open(toy_config(tmp_path, governance="gated"))
+    older = yaml.safe_load(path.read_text())
+    del older["governance"], older["budget"]
+    path.write_text(yaml.safe_dump(older))
+    Run.open(toy_config(tmp_path)).close()
+
+
 def test_settings_that_only_later_stages_read_may_change_and_are_recorded(tmp_path: Path) -> None:
     Run.open(toy_config(tmp_path)).close()
     changed = toy_config(tmp_path, train=TrainConfig(lora_r=4), explore=ExploreConfig(waves=4, concurrency=2))
