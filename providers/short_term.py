@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from providers.page_text import links, title
 from providers.types import Step
@@ -175,7 +176,7 @@ class ShortTermMemory:
 
     def _collect(self, step: Step) -> None:
         source = _cut(title(step.observation) or _visited(step) or step.tool, SOURCE_LIMIT)
-        texts = [_cut(text, FACT_LIMIT) for text in _facts(step)]
+        texts = [_cut(text, FACT_LIMIT) for text in _facts(step.observation)]
         found = [Fact(text, source, step.index, _words(text)) for text in texts]
         found.sort(key=lambda fact: -len(fact.words & self._question))
         kept = 0
@@ -236,9 +237,14 @@ def _addresses(observation: str) -> Iterator[str]:
         yield from _BARE_ADDRESS.findall(observation)
 
 
-def _facts(step: Step) -> Iterator[str]:
+@lru_cache(maxsize=4096)
+def _facts(observation: str) -> tuple[str, ...]:
     """Statements of an observation that a fact pattern matches, in order; a line gives at most one per sentence."""
-    for raw in step.observation.splitlines():
+    return tuple(_statements(observation))
+
+
+def _statements(observation: str) -> Iterator[str]:
+    for raw in observation.splitlines():
         line = _LINK.sub(r"\1", raw.strip())
         if _LISTED.match(raw) or line.split(":", 1)[0].strip("-* ").lower() in NAVIGATION:
             continue
@@ -251,6 +257,7 @@ def _facts(step: Step) -> Iterator[str]:
                 yield match.group(0).strip(" .;")
 
 
+@lru_cache(maxsize=16384)
 def _words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.lower()))
 

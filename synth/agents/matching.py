@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from providers.types import SkillSpec
@@ -35,6 +37,7 @@ class Matcher:
         """Question words that served to find whose page it is; they name no field wanted."""
         self._noise = noise
         self._random = source
+        self._advice_on: dict[str, float] = {}
 
     def jitter(self) -> float:
         return self._random.gauss(0.0, self._noise)
@@ -55,8 +58,7 @@ class Matcher:
 
     def coverage(self, text: str) -> float:
         """Share of a text's words that stand in the question; words after ` - ` count half."""
-        head, _, tail = text.partition(" - ")
-        weights = dict.fromkeys(word_keys(tail), 0.5) | dict.fromkeys(word_keys(head), 1.0)
+        weights = _weighed_words(text)
         total = sum(weights.values())
         wanted = self.question.words - self.spent
         return sum(w for word, w in weights.items() if word in wanted) / total if total else 0.0
@@ -86,7 +88,12 @@ class Matcher:
 
     def _advised(self, text: str) -> float:
         """What the memory says of a name like this one: the best word for it plus the worst against it."""
-        words = word_keys(text.rsplit(": ", 1)[-1])
+        name = text.rsplit(": ", 1)[-1]
+        if name not in self._advice_on:
+            self._advice_on[name] = self._weigh_advice(word_keys(name))
+        return self._advice_on[name]
+
+    def _weigh_advice(self, words: frozenset[str]) -> float:
         best, worst = 0.0, 0.0
         for mention in self.advice.mentions:
             union = len(words | mention.words)
@@ -96,6 +103,12 @@ class Matcher:
             value = likeness**2 * mention.weight * (0.6 + 0.4 * self.relevance(mention.cue))
             best, worst = max(best, value), min(worst, value)
         return best + worst
+
+
+@lru_cache(maxsize=65536)
+def _weighed_words(text: str) -> Mapping[str, float]:
+    head, _, tail = text.partition(" - ")
+    return dict.fromkeys(word_keys(tail), 0.5) | dict.fromkeys(word_keys(head), 1.0)
 
 
 def bind_arguments(skill: SkillSpec, question: Question, operation: Operation) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from synth.tasks.factbook_tasks import make_tasks
 from synth.tasks.factbook_tools import OpenTool, SearchTool
 
 if TYPE_CHECKING:
-    import httpx
+    from aiohttp import ClientSession
 
 CONNECTIONS = 64
 
@@ -35,25 +35,26 @@ class Factbook:
         self._port = port
         self._tasks: dict[Split, list[Task]] | None = None
         self._server: SiteServer | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._client: ClientSession | None = None
         self._tools: tuple[Tool, ...] = ()
 
     async def __aenter__(self) -> Self:
-        import httpx
+        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
         server = SiteServer(load_site(), self._port)
         server.start()
-        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
-        self._client = httpx.AsyncClient(base_url=server.url, limits=limits, trust_env=False, timeout=30.0)
+        self._client = ClientSession(
+            connector=TCPConnector(limit=CONNECTIONS), timeout=ClientTimeout(total=30), cookie_jar=DummyCookieJar()
+        )
         self._server = server
-        self._tools = (SearchTool(self._client), OpenTool(self._client))
+        self._tools = (SearchTool(server.url, self._client), OpenTool(server.url, self._client))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._client is not None:
-            await self._client.aclose()
+            await self._client.close()
         if self._server is not None:
             self._server.stop()
         self._client, self._server, self._tools = None, None, ()

@@ -74,7 +74,7 @@ class SiteServer:
         self.url = f"http://{HOST}:{listener.getsockname()[1]}"
         config = uvicorn.Config(
             application(self._site),
-            http="h11",
+            http="httptools",
             ws="none",
             lifespan="off",
             loop="asyncio",

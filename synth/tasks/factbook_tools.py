@@ -12,7 +12,7 @@ from providers.tools import ToolResult
 from providers.types import Lineage, Parameter
 
 if TYPE_CHECKING:
-    import httpx
+    from aiohttp import ClientSession
     from lxml.html import HtmlElement
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<url>[^)\s]+)\)")
@@ -62,19 +62,22 @@ def _inline(element: HtmlElement) -> str:
 class _SiteTool:
     """What both tools share: the connection, and answers with their lineage."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, site: str, client: ClientSession) -> None:
+        """`site`: address of the server, without a slash at its end."""
+        self._site = site
         self._client = client
 
     async def _get(self, path: str, **query: str) -> tuple[int, str]:
-        import httpx
+        """Status and text of the page at `path`, which starts with a slash: no path leads to another host."""
+        from aiohttp import ClientError
 
         try:
-            response = await self._client.get(path, params=query or None)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            async with self._client.get(f"{self._site}{path}", params=query, allow_redirects=False) as response:
+                return response.status, page_text(await response.read())
+        except (ClientError, TimeoutError) as error:
             raise SuiteError(
                 f"The factbook server does not answer {path} ({error!r}): start the suite again."
             ) from error
-        return response.status_code, page_text(response.content)
 
     @staticmethod
     def _failure(message: str, source: str) -> ToolResult:
@@ -115,7 +118,7 @@ class OpenTool(_SiteTool):
         page = " ".join(str(arguments.get("page", "")).split())
         if link := _LINK.fullmatch(page):
             page = link["url"]
-        page = page.removeprefix(str(self._client.base_url).rstrip("/"))
+        page = page.removeprefix(self._site)
         if not page:
             return self._failure("No page was named.", "/")
         if page.startswith("/"):
