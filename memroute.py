@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if TYPE_CHECKING:
     from evaluation.result import Evaluation as Evaluation
+    from evaluation.retrained import Ablations, LearningCurve, LeftOutTable
     from providers.base import Distiller as Distiller
     from providers.base import MemoryProvider as MemoryProvider
     from providers.base import ProviderCard as ProviderCard
@@ -369,11 +370,6 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare the decisions of adapter, merged and reloaded model instead of training",
     )
     actions.add_argument(
-        "--leave-out",
-        metavar="NAMES",
-        help="train without a provider, add it for the test, for each of these in turn (names with commas, or all)",
-    )
-    actions.add_argument(
         "--compare",
         metavar="A.B=C",
         action="append",
@@ -502,6 +498,38 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (govmem, drift, harm):
         action.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
         action.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    _retraining_arguments(actions)
+
+
+def _retraining_arguments(actions: argparse._SubParsersAction[_Parser]) -> None:
+    """The benchmarks that train a finished run's routers again."""
+    ablations = actions.add_parser("ablations", help="routers trained again with one thing changed, side by side")
+    ablations.set_defaults(handler=_do_bench_ablations)
+    ablations.add_argument(
+        "--changes",
+        metavar="NAMES",
+        help="with commas, e.g. no_probe,begin_by_judge (default: all that the run allows)",
+    )
+    ablations.add_argument(
+        "--online", action="store_true", help="with --lm, also changes of In and End, by fresh runs of the agent"
+    )
+    left_out = actions.add_parser("left-out", help="each provider unseen in training and added for the test")
+    left_out.set_defaults(handler=_do_bench_left_out)
+    left_out.add_argument("--providers", metavar="NAMES", default="all", help="with commas (default: each in turn)")
+    curve = actions.add_parser("curve", help="routers trained on growing shares of the exploration's tasks")
+    curve.set_defaults(handler=_do_bench_curve)
+    curve.add_argument(
+        "--shares", metavar="NUMBERS", help="with commas, above 0 and up to 1 (default: 0.125,0.25,0.5,1)"
+    )
+    for sub, runs in ((ablations, "+"), (left_out, 1), (curve, 1)):
+        several = "; several are taken together" if runs == "+" else ""
+        sub.add_argument(
+            "runs", metavar="RUN", nargs=runs, type=Path, help=f"a finished run's folder, or its config file{several}"
+        )
+        _override_arguments(sub)
+        sub.add_argument("--split", choices=("dev", "test"), default="dev", help="which tasks to compare on")
+        sub.add_argument("--lm", action="store_true", help="also the language model: minutes for every training")
+        sub.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
 def _positive(text: str) -> int:
@@ -623,10 +651,6 @@ def _train(run: Run, args: argparse.Namespace) -> object:
         from train.parity import check_parity
 
         return check_parity(run)
-    if getattr(args, "leave_out", None):
-        from train.variants import leave_out
-
-        return leave_out(run, args.leave_out)
     if getattr(args, "compare", None):
         from train.variants import compare_variants
 
@@ -926,6 +950,46 @@ def _do_serve(args: argparse.Namespace) -> int:
     return 0
 
 
+def _do_bench_ablations(args: argparse.Namespace) -> int:
+    from train.ablations import Request, bench_ablations
+
+    changes = None if args.changes is None else tuple(name.strip() for name in args.changes.split(","))
+    request = Request(changes=changes, split=args.split, language_model=args.lm, online=args.online)
+    return _show_bench(bench_ablations([_config_of(run, args) for run in args.runs], request), args)
+
+
+def _do_bench_left_out(args: argparse.Namespace) -> int:
+    from evaluation.retrained import BOTH, HEADS
+    from synth.runs import Run
+    from train.left_out import leave_out
+
+    with Run.open(_config_of(args.runs[0], args)) as run:
+        table = leave_out(run, args.providers, args.split, BOTH if args.lm else HEADS)
+    return _show_bench(table, args)
+
+
+def _do_bench_curve(args: argparse.Namespace) -> int:
+    from evaluation.retrained import BOTH, HEADS
+    from synth.runs import Run
+    from train.curve import SHARES, learning_curve
+
+    try:
+        shares = SHARES if args.shares is None else tuple(float(part) for part in args.shares.split(","))
+    except ValueError:
+        return _complain(f'{args.shares} is no list of numbers with commas; see "memroute bench curve --help".', 2)
+    with Run.open(_config_of(args.runs[0], args)) as run:
+        curve = learning_curve(run, args.split, shares, BOTH if args.lm else HEADS)
+    return _show_bench(curve, args)
+
+
+def _show_bench(table: Ablations | LeftOutTable | LearningCurve, args: argparse.Namespace) -> int:
+    if args.json:
+        _print_json(table)
+    else:
+        print("\n".join(table.lines()))
+    return 0
+
+
 def _do_cache(args: argparse.Namespace) -> int:
     from lm.cache_report import cache_stats, prune_cache, stats_lines
     from synth.load_config import load_config
@@ -1129,13 +1193,15 @@ VERBS = (
     ),
     Verb(
         "bench",
-        "measure what governing memories is worth",
+        "measure what governing memories is worth, and each part of a training",
         "govmem makes candidate memories of known kinds (independent, copied, correlated, stale, adversarial, out of "
         "scope), lets every write policy decide on them, and says what was promoted wrongly, found, and left to a "
         "person. drift runs long streams of tasks whose outcomes are told wrong at times into governed, filtered and "
         "ungoverned banks. harm runs the same tasks with false memories, with the write gate in between and with safe "
-        "ones.",
-        "printed; shares are fractions of 1. What drift and harm ran is kept in runs/bench-drift and runs/bench-harm.",
+        "ones. ablations, left-out and curve train a finished run's routers again, with one thing changed, without a "
+        "provider, or on fewer tasks, and compare them by task on the outcomes that its evaluation has.",
+        "printed; shares are fractions of 1. What drift and harm ran is kept in runs/bench-drift and runs/bench-harm; "
+        "the last three write runs/<name>/evaluation/ (JSON, and CSV in csv/<split>/).",
         "memroute bench govmem --seeds 2 --json",
         _do_bench,
         _bench_arguments,

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tqdm import tqdm
 
@@ -53,7 +54,15 @@ def online_names(names: Sequence[str], best_single: str | None) -> list[str]:
 
 
 async def run_online(run: Run, split: str, names: Sequence[str], material: PolicyMaterial, stamp: str) -> OnlineRuns:
-    """Run every policy's streams; those that stand under the same `stamp` (what routers are made of) are not run again.
+    """Run the streams of policies by name; `stamp` says what routers are made of."""
+    builders = {name: partial(_build, name, material) for name in names}
+    return await run_streams(run, split, builders, material.router, stamp)
+
+
+async def run_streams(
+    run: Run, split: str, builders: Mapping[str, Callable[[], Policy]], router: str, stamp: str
+) -> OnlineRuns:
+    """Run every policy's streams; those that stand under the same `stamp` and `router` are not run again.
 
     A stream that was stopped starts again from the bank that exploration left: its own bank is never half used.
     """
@@ -62,17 +71,17 @@ async def run_online(run: Run, split: str, names: Sequence[str], material: Polic
     missing: dict[str, str] = {}
     async with Workbench(run) as bench:
         tasks = bench.tasks(Split(split))[: settings.tasks]
-        common = content_hash(stamp, material.router, bench.record_counts(), [task.id for task in tasks])
-        for name in names:
+        common = content_hash(stamp, router, bench.record_counts(), [task.id for task in tasks])
+        for name, build in builders.items():
             try:
-                policy = _build(name, material)
+                policy = build()
                 streams[name] = tuple(
                     [await _stream(bench, split, policy, tasks, seed, common) for seed in range(settings.seeds)]
                 )
             except (_Missing, EngineError, ConfigError) as error:
                 missing[name] = str(error)
                 print(f"evaluate: {name} is missing online: {error}", file=sys.stderr)
-    return OnlineRuns(router=material.router, streams=streams, missing=missing)
+    return OnlineRuns(router=router, streams=streams, missing=missing)
 
 
 class _Missing(Exception):
@@ -180,7 +189,13 @@ class Streaming:
         """Run one task; a failure is its status. A policy that cannot work at all raises."""
         started, limit = time.monotonic(), self._bench.run.config.explore.episode_seconds
         session = MemorySession(
-            task, query, self._providers, self._policy, skill_runner=self._bench.skill_runner, fuser=self._fuser
+            task,
+            query,
+            self._providers,
+            self._policy,
+            skill_runner=self._bench.skill_runner,
+            fuser=self._fuser,
+            describe=self._bench.describe,
         )
         try:
             async with asyncio.timeout(limit):

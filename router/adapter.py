@@ -45,6 +45,12 @@ class AdapterRecord(Flow):
     validation: dict[str, float] = Field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def descriptors(self) -> tuple[str, ...] | None:
+        """The parts of descriptors that it was trained with; None: all that were recorded."""
+        named = self.settings.get("descriptors")
+        return None if named is None else tuple(named)
+
 
 def read_record(adapter: Path) -> AdapterRecord:
     """The record beside an adapter; `EngineError` where it is missing or unreadable."""

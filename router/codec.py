@@ -88,7 +88,7 @@ class JsonCodec:
 
     name: Literal["json"] = "json"
 
-    TASK, PREVIEW, CALL, CALLS, SUMMARY = 1500, 200, 300, 3, 1500
+    TASK, PREVIEW, CALL, CALLS, SUMMARY, NOTE = 1500, 200, 300, 3, 1500, 80
 
     def begin(self, context: BeginContext) -> Prompt:
         """Guide and previews are shuffled apart from each other, seeded by the task."""
@@ -117,7 +117,7 @@ class JsonCodec:
             "end_json",
             task=shorten(context.question, self.TASK),
             outcome=OUTCOME_WORDS[context.outcome.correct],
-            summary=shorten(context.summary, self.SUMMARY),
+            summary=_noted(shorten(context.summary, self.SUMMARY), context.descriptor, self.NOTE),
             guide=_shuffled([end_line(card) for card in context.cards], "end guide", context.task_id),
             success_only=GATE_WORDS["success"],
         )
@@ -161,7 +161,7 @@ class MarksCodec:
 
     name: Literal["marks"] = "marks"
 
-    GUIDE, TASK, PREVIEW, CALL, CALLS, SUMMARY, STORES = 32, 160, 72, 80, 3, 300, 60
+    GUIDE, TASK, PREVIEW, CALL, CALLS, SUMMARY, STORES, NOTE = 32, 160, 72, 80, 3, 300, 60, 80
 
     def begin(self, context: BeginContext) -> Prompt:
         """The guide stands first: it is the same for every task, so a prefix cache holds it."""
@@ -194,7 +194,7 @@ class MarksCodec:
                 for card in accepting
             ],
             outcome=OUTCOME_WORDS[context.outcome.correct],
-            summary=_fit(context.summary, self.SUMMARY),
+            summary=_noted(_fit(context.summary, self.SUMMARY), context.descriptor, self.NOTE),
         )
 
 
@@ -293,6 +293,11 @@ def _candidate(preview: Preview, limit: int, cut: Cut) -> dict[str, str]:
     text = cut(preview.text, limit) or EMPTY
     note = f" ({cut(preview.descriptor, limit)})" if preview.descriptor else ""
     return {"name": preview.provider, "text": text + note}
+
+
+def _noted(summary: str, descriptor: str, limit: int) -> str:
+    """A run's summary with what a verifier says of it."""
+    return f"{summary} (verified: {shorten(descriptor, limit)})" if descriptor else summary
 
 
 def _call(step: Step, limit: int, cut: Cut) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from pydantic import Field
 
 from providers.base import ProviderCard
+from providers.governance.words import only
 from providers.types import Flow, Outcome, Preview, Step
 
 
@@ -21,6 +24,13 @@ class BeginContext(Flow):
     previews: tuple[Preview, ...]
     """One per provider, in the order of the config."""
     cards: tuple[ProviderCard, ...]
+
+    def told(self, fields: Collection[str] | None) -> BeginContext:
+        """The context with these parts of descriptors alone; None leaves them all."""
+        if fields is None:
+            return self
+        previews = (p.model_copy(update={"descriptor": only(p.descriptor, fields)}) for p in self.previews)
+        return self.model_copy(update={"previews": tuple(previews)})
 
 
 class InContext(Flow):
@@ -41,3 +51,9 @@ class EndContext(Flow):
     summary: str
     outcome: Outcome
     cards: tuple[ProviderCard, ...]
+    descriptor: str = ""
+    """What a verifier says of the run, in coarse words; empty where none was asked."""
+
+    def told(self, fields: Collection[str] | None) -> EndContext:
+        """The context with these parts of the descriptor alone; None leaves them all."""
+        return self if fields is None else self.model_copy(update={"descriptor": only(self.descriptor, fields)})

@@ -25,6 +25,9 @@ PREVIEW_LENGTH = 200
 SURFACE = ("capitals", "digits", "commas", "words", "asks", "stop words")
 """Features of the question's form, in the order of a task's vector."""
 
+SCORE = "score"
+"""A part of descriptors that only an ablation shows: a retrieval score on its provider's own scale."""
+
 PER_PROVIDER = ("overlap", "cosine", "length", "empty", "lead")
 """Features of one provider, in the order of a task's vector."""
 
@@ -114,8 +117,8 @@ class FeatureMap(Flow):
         components = directions[:dimensions]
         largest = np.abs(components).argmax(axis=1)
         components = components * np.sign(components[np.arange(len(components)), largest])[:, None]
-        said = {name for task in tasks for descriptor in task.descriptors for name in places(descriptor)}
-        described = tuple(name for name in FIELDS if name in said)
+        said = {name for task in tasks for descriptor in task.descriptors for name in _parts(descriptor)}
+        described = tuple(name for name in (*FIELDS, SCORE) if name in said)
         raw = _raw(tasks, mean, components, described)
         spread = raw.std(axis=0)
         return cls(
@@ -144,10 +147,15 @@ def _rounded(vector: np.ndarray) -> np.ndarray:
 
 def descriptor_features(task: Evidence, described: Sequence[str]) -> np.ndarray:
     """Shape (providers, len(described)): a quarter for every step of a field's scale, 0 where nothing is said of it."""
-    known = [places(text) for text in task.descriptors or ("",) * len(task.previews)]
-    return np.asarray(
-        [[(each[name] + 1) / len(BINS[name]) if name in each else 0.0 for name in described] for each in known]
-    )
+    known = [_parts(text) for text in task.descriptors or ("",) * len(task.previews)]
+    return np.asarray([[each.get(name, 0.0) for name in described] for each in known])
+
+
+def _parts(descriptor: str) -> dict[str, float]:
+    """What a descriptor says, as numbers."""
+    found = {name: (place + 1) / len(BINS[name]) for name, place in places(descriptor).items()}
+    score = re.search(r"\bscore (-?\d+(?:\.\d+)?)", descriptor)
+    return found | ({SCORE: float(score[1])} if score else {})
 
 
 def _raw(tasks: Sequence[Evidence], mean: np.ndarray, components: np.ndarray, described: Sequence[str]) -> np.ndarray:
@@ -157,7 +165,7 @@ def _raw(tasks: Sequence[Evidence], mean: np.ndarray, components: np.ndarray, de
                 [
                     components @ (task.embedding - mean),
                     surface(task.question),
-                    _preview_features(task).ravel(),
+                    preview_features(task).ravel(),
                     descriptor_features(task, described).ravel(),
                 ]
             )
@@ -166,7 +174,7 @@ def _raw(tasks: Sequence[Evidence], mean: np.ndarray, components: np.ndarray, de
     )
 
 
-def _preview_features(task: Evidence) -> np.ndarray:
+def preview_features(task: Evidence) -> np.ndarray:
     """Shape (providers, len(PER_PROVIDER)). `lead`: by how much a preview's overlap exceeds the best other one's."""
     overlaps = np.asarray([word_overlap(task.question, text) for text in task.previews])
     leads = [overlap - max(np.delete(overlaps, place), default=0.0) for place, overlap in enumerate(overlaps)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -103,11 +103,13 @@ class MemorySession:
         skill_runner: SkillRunner | None = None,
         fuser: Fuser | None = None,
         state: SessionState | None = None,
+        describe: Callable[[Trajectory], Awaitable[str]] | None = None,
     ) -> None:
         """`previews` and `retrievals` stand for probing and retrieving again where the caller already did.
 
         `fuser` writes the note of a decision that fuses providers. `state` continues a session that began earlier: no
         memory is asked again, so `query` needs no embedding, and its first `step` is given all steps so far as ever.
+        `describe` says in coarse words what a verifier makes of the finished run, for End to see.
         """
         self._task = task.public()
         self._query = query
@@ -119,6 +121,7 @@ class MemorySession:
         self._retrievals = dict(retrievals or {})
         self._skill_runner = skill_runner
         self._fuser = fuser
+        self._describe = describe
         self._working = ShortTermMemory(task.question)
         self._observed = 0
         self._skills = state.skills
@@ -220,6 +223,7 @@ class MemorySession:
             summary=summarise(trajectory),
             outcome=Outcome(correct=outcome.correct, source=outcome.source),
             cards=self._cards,
+            descriptor=await self._describe(trajectory) if self._describe is not None else "",
         )
         accepting = [card.name for card in self._cards if card.accepts(outcome)]
         decision = await self._policy.end(context) if accepting else EndDecision()

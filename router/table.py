@@ -6,12 +6,14 @@ Replay evaluates any Begin policy exactly on it (DESIGN section 9), and routers 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pydantic import Field
 
+from providers.governance.words import only
 from providers.types import Flow, Preview
-from router.decisions import Arm
+from router.decisions import NONE, Arm
 
 
 class Cell(Flow):
@@ -55,6 +57,18 @@ class TableRow(Flow):
         ]
         return math.fsum(values) / len(values) if values else None
 
+    def only(self, providers: Sequence[str]) -> TableRow:
+        """The row with the previews and cells of these providers and of `none`."""
+        shown = [place for place, preview in enumerate(self.previews) if preview.provider in providers]
+        vectors = self.preview_embeddings
+        return self.model_copy(
+            update={
+                "previews": tuple(self.previews[place] for place in shown),
+                "preview_embeddings": tuple(vectors[place] for place in shown) if vectors else (),
+                "cells": tuple(cell for cell in self.cells if cell.arm.provider in (NONE, *providers)),
+            }
+        )
+
     def cell_mean(self, provider: str, field: str) -> float | None:
         """Mean of a numeric cell field over a provider's arms."""
         values = [float(getattr(c, field)) for c in self.cells if c.arm.provider == provider]
@@ -69,6 +83,34 @@ class RoutingTable(Flow):
     providers: tuple[str, ...]
     """Without `none`, in the order of the config."""
     rows: tuple[TableRow, ...]
+
+    def only(self, providers: Sequence[str]) -> RoutingTable:
+        """The table as it were had there been these providers alone, in the table's order; `none` stays."""
+        kept = tuple(name for name in self.providers if name in providers)
+        return self.model_copy(update={"providers": kept, "rows": tuple(row.only(kept) for row in self.rows)})
+
+    def told(self, fields: Collection[str] | None) -> RoutingTable:
+        """The table whose previews say these parts of descriptors alone; None leaves them all."""
+        if fields is None:
+            return self
+        rows = []
+        for row in self.rows:
+            previews = (p.model_copy(update={"descriptor": only(p.descriptor, fields)}) for p in row.previews)
+            rows.append(row.model_copy(update={"previews": tuple(previews)}))
+        return self.model_copy(update={"rows": tuple(rows)})
+
+    def judged(self) -> RoutingTable:
+        """The judge's rewards in the place of correctness, so that a router can be fitted on them; None without one."""
+        return self.model_copy(
+            update={
+                "rows": tuple(
+                    row.model_copy(
+                        update={"cells": tuple(c.model_copy(update={"correct": c.judge}) for c in row.cells)}
+                    )
+                    for row in self.rows
+                )
+            }
+        )
 
     def save(self, path: Path) -> None:
         """Write as JSON, whole or not at all."""

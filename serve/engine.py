@@ -71,7 +71,7 @@ class ServedMarks(MarksPolicy):
     """Marks read from an engine's log-probabilities."""
 
     def __init__(self, engine: Engine, record: AdapterRecord, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().__init__(NAME, record.offsets)
+        super().__init__(NAME, record.offsets, record.descriptors)
         self._engine = engine
         self._marks = MarkTokenizer(tokenizer)
 
@@ -102,7 +102,9 @@ class ServedJson:
 
     async def begin(self, context: BeginContext) -> BeginDecision:
         schema = begin_schema([preview.provider for preview in context.previews])
-        answer = await self._ask(self._codec.begin(context), schema, ANSWER_TOKENS)
+        answer = await self._ask(
+            self._codec.begin(context.told(self._engine.record.descriptors)), schema, ANSWER_TOKENS
+        )
         return _legal(lambda: self._codec.parse_begin(answer, context))
 
     async def step(self, context: InContext) -> InDecision:
@@ -115,7 +117,9 @@ class ServedJson:
         accepting = [card.name for card in context.cards if card.accepts(context.outcome)]
         if not accepting:
             return EndDecision()
-        answer = await self._ask(self._codec.end(context), end_schema(accepting), ANSWER_TOKENS_END)
+        answer = await self._ask(
+            self._codec.end(context.told(self._engine.record.descriptors)), end_schema(accepting), ANSWER_TOKENS_END
+        )
         return _legal(lambda: self._codec.parse_end(answer, context))
 
     async def _ask(self, prompt: Prompt, schema: dict[str, object], tokens: int) -> str:

@@ -15,7 +15,7 @@ from providers.errors import BankError, ConfigError, ProviderError
 from providers.forgetting import Forgotten, Selection, remove, scrub
 from providers.governance.lifecycle import Governor
 from providers.registry import provider_cards
-from providers.types import Effect, Outcome
+from providers.types import Effect, Outcome, Trajectory
 from router.session import apply_effects
 from serve.messages import Item
 from synth.config import RunConfig
@@ -42,6 +42,10 @@ class Memories:
     @property
     def encoder(self) -> Encoder:
         return self.bank.encoder
+
+    async def describe(self, trajectory: Trajectory) -> str:
+        """What End decisions are told of a finished run; empty where memories are not governed."""
+        return "" if self._governor is None else await self._governor.says_of_run(trajectory)
 
     def of(self, namespace: str) -> Mapping[str, MemoryProvider]:
         """The providers of a namespace, by name, in the order of the config; ConfigError for what is no namespace."""

@@ -470,7 +470,9 @@ class Sessions:
         task = Task(id=session.task_id, question=session.question, suite=SUITE, split=Split.TEST)
         query = Query(text=session.question, embedding=np.zeros(0, np.float32), namespace=session.namespace)
         providers = self.memories.of(session.namespace)
-        return MemorySession(task, query, providers, self._policy(notes), state=session.state)
+        return MemorySession(
+            task, query, providers, self._policy(notes), state=session.state, describe=self.memories.describe
+        )
 
     async def _decide_end(self, session: Session, notes: Notes, *, drop_steps: bool = False) -> Session:
         """Decide who keeps the run, and write down that it is to be stored there; nothing is stored yet."""

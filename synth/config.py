@@ -210,6 +210,8 @@ class RewardConfig(Section):
     """Share of decisions that the judge's endpoint may fail on; above it the stage stops, and continues later."""
     weighting: Literal["none", "discriminability"] = "none"
     """Weight of a Begin row in training: 1, or 1 + d where d is higher the fewer providers solve the task."""
+    begin_requires_correct: bool = True
+    """Label Begin decisions by what they achieved; false takes the judge's reward instead (the paper's ablation)."""
     eps_in: float = Field(default=0.6, ge=0, le=1)
     """Least reward, 0 to 1, of an In decision that is kept."""
     eps_end: float = Field(default=0.5, ge=0, le=1)
@@ -262,6 +264,8 @@ class TrainConfig(Section):
     """Share of the layers, from the top, that get adapters."""
     labels: Literal["soft", "hard"] = "soft"
     """What marks are trained on: mean correctness as it is, or 1 from 0.5 up and 0 below."""
+    descriptors: tuple[Literal["trust", "age", "support", "reuse", "wins"], ...] | None = None
+    """Parts of descriptors that both routers see, of those that the exploration recorded; null shows them all."""
     shared_context: bool = True
     """With the json codec, compute a prompt once for all its right answers, where the base model's attention allows."""
     learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
@@ -421,7 +425,8 @@ class RunConfig(Section):
     budget: int = Field(default=512, ge=1)
     """Most records of a governed memory that are retrieved from."""
     descriptors: tuple[Literal["trust", "age", "support", "reuse", "wins"], ...] = ()
-    """What previews of governed memories say of their first record, for routers to see; empty says nothing."""
+    """What previews of governed memories say of their first record, and End prompts of the finished run (its trust
+    alone), for routers to see; empty says nothing. What a training shows of it is `train.descriptors`."""
     models: ModelsConfig = ModelsConfig()
     warmup: WarmupConfig = WarmupConfig()
     explore: ExploreConfig = ExploreConfig()

@@ -67,6 +67,8 @@ def load_card(run: Run) -> dict[str, Any]:
 
 def _settings(run: Run, cards: tuple[ProviderCard, ...]) -> str:
     config = run.config
+    # None is left out, so that datasets made before the setting existed stand.
+    described = () if config.train.descriptors is None else (config.train.descriptors,)
     return content_hash(
         CARD_VERSION,
         rewards_signature(run),
@@ -75,6 +77,7 @@ def _settings(run: Run, cards: tuple[ProviderCard, ...]) -> str:
         config.dataset.model_dump(mode="json"),
         config.train.codec,
         template_hash(config.train.codec, cards),
+        *described,
     )
 
 

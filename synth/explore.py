@@ -260,6 +260,7 @@ class _Stores:
             summary=summarise(episode.trajectory),
             outcome=Outcome(correct=episode.outcome.correct, source=episode.outcome.source),
             cards=tuple(provider.card for provider in providers.values()),
+            descriptor=await self._bench.describe(episode.trajectory),
         )
         facts.add_ending(STAGE, one.task.id, EndingFact(provider=arm.provider, context=context))
         await keep(providers, facts, STAGE, one.task.id, episode.trajectory, episode.outcome)

@@ -107,7 +107,7 @@ def decisions(run: Run, table: RoutingTable, probes: Mapping[str, Probe]) -> Ite
         yield from _begin_decisions(row, probes[row.task_id], episodes)
         yield from _in_decisions(row, table.providers, probes[row.task_id], episodes)
     if run.config.rewards.end == "judge":
-        yield from _end_decisions(run, table)
+        yield from end_decisions(run, table)
 
 
 async def judged(
@@ -271,7 +271,7 @@ def _held_back(trajectory: Trajectory) -> dict[int | None, str]:
     return texts
 
 
-def _end_decisions(run: Run, table: RoutingTable) -> Iterator[Decision]:
+def end_decisions(run: Run, table: RoutingTable) -> Iterator[Decision]:
     """Every offer in task order, with the questions of those that the provider had before."""
     endings = run.facts.endings(STAGE)
     offers: dict[str, list[OfferFact]] = defaultdict(list)

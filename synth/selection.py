@@ -133,28 +133,72 @@ def _reject(draft: Draft, reason: str) -> None:
     ]
 
 
+@dataclass(frozen=True)
+class _Labels:
+    """What a task's Begin decisions are worth as examples."""
+
+    kept: list[str]
+    """Providers whose decision is a positive example; none where the task gives no row."""
+    targets: dict[str, float | None]
+    """What every provider's mark should score; None without a label."""
+    fates: dict[str, str]
+    """Of the providers that are not kept."""
+    weight: float = 1.0
+
+
 def _begin(scored: Scored, selection: Selection, writer: MarksWriter | JsonWriter) -> Iterator[Draft]:
-    """Begin: a proper subset keeps every succeeding provider, all succeeding keeps the top k by the judge, none drops
-    the task; a decision whose judge reward is 0 is no positive example."""
+    """Begin rows, labelled by correctness; without the correctness filter by the judge alone."""
     judge = _mean_rewards(scored.rewards)
-    config = scored.config
+    labelled = _labels_by_correctness if scored.config.rewards.begin_requires_correct else _labels_by_judge
     for row in scored.table.rows:
-        success = success_set(row, scored.table.providers, config.explore.positive)
-        fates = {
-            name: _unsuccessful(row, success, name) for name in scored.table.providers if name not in success.succeeding
-        }
-        kept = _kept_at_begin(scored, selection, row, success, judge, fates)
-        if not kept:
+        labels = labelled(scored, selection, row, judge)
+        fates = labels.fates
+        if not labels.kept:
             selection.fates += [_begin_fate(row, name, fate) for name, fate in fates.items()]
             continue
-        weight = 1 + success.discriminability if config.rewards.weighting == "discriminability" else 1.0
-        place = scored.place(row.task_id, weight)
-        targets = _begin_targets(scored, row, success, kept)
-        for written in writer.begin(_begin_context(row, scored.cards), place, targets, kept):
-            held = {name: KEPT if name in kept else NEGATIVE for name in written.providers}
+        place = scored.place(row.task_id, labels.weight)
+        context = _begin_context(row, scored.cards).told(scored.config.train.descriptors)
+        for written in writer.begin(context, place, labels.targets, labels.kept):
+            held = {name: KEPT if name in labels.kept else NEGATIVE for name in written.providers}
             fates = {name: fate for name, fate in fates.items() if name not in held}
             yield Draft(written, [_begin_fate(row, name, fate) for name, fate in held.items()])
         selection.fates += [_begin_fate(row, name, fate) for name, fate in fates.items()]
+
+
+def _labels_by_correctness(
+    scored: Scored, selection: Selection, row: TableRow, judge: Mapping[tuple[str, str], float]
+) -> _Labels:
+    """A proper subset keeps every succeeding provider, all succeeding keeps the top k by the judge, none drops the
+    task; a decision whose judge reward is 0 is no positive example."""
+    config = scored.config
+    success = success_set(row, scored.table.providers, config.explore.positive)
+    fates = {
+        name: _unsuccessful(row, success, name) for name in scored.table.providers if name not in success.succeeding
+    }
+    kept = _kept_at_begin(scored, selection, row, success, judge, fates)
+    weight = 1 + success.discriminability if config.rewards.weighting == "discriminability" else 1.0
+    return _Labels(kept, _begin_targets(scored, row, success, kept), fates, weight)
+
+
+def _labels_by_judge(
+    scored: Scored, selection: Selection, row: TableRow, judge: Mapping[tuple[str, str], float]
+) -> _Labels:
+    """The top k by the judge, whatever came of them; what it gave 0, or nothing, is no positive example."""
+    targets = {name: None if is_empty(row, name) else judge.get((row.task_id, name)) for name in scored.table.providers}
+    rated = sorted((name for name, target in targets.items() if target), key=lambda name: -(targets[name] or 0.0))
+    kept = rated[: scored.config.rewards.top_k]
+    if not kept:
+        selection.drop("begin", "no decision that the judge rates")
+    fates = {name: _unrated(row, name, target) for name, target in targets.items() if name not in kept}
+    return _Labels(kept, targets, fates)
+
+
+def _unrated(row: TableRow, provider: str, target: float | None) -> str:
+    if is_empty(row, provider):
+        return "retrieved nothing"
+    if target is None:
+        return "unscored"
+    return "outside the top k" if target else "judge reward 0"
 
 
 def _kept_at_begin(
@@ -332,7 +376,8 @@ def _end(scored: Scored, selection: Selection, writer: MarksWriter | JsonWriter)
                 fate = KEPT if targets[card.name] else NEGATIVE
             fates.append(Fate(phase="end", task_id=row.task_id, provider=card.name, fate=fate))
         if targets:
-            yield Draft(writer.end(ending.context, scored.place(row.task_id), targets), fates)
+            context = ending.context.told(scored.config.train.descriptors)
+            yield Draft(writer.end(context, scored.place(row.task_id), targets), fates)
         else:
             selection.drop("end", "unscored: too few later tasks, or no open gate")
             selection.fates += fates

@@ -18,7 +18,7 @@ from providers.long_term.base import SpaceProvider
 from providers.namespaces import DEFAULT, STAGES
 from providers.registry import load_provider, provider_cards
 from providers.skills import SkillRunner
-from providers.types import Record, Split, Task, content_hash
+from providers.types import Record, Split, Task, Trajectory, content_hash
 from synth.config import RunConfig
 from synth.plugins import load_agent, load_distiller, load_governor
 from synth.runs import Run
@@ -85,6 +85,10 @@ class Workbench:
                 f"the {split.value} tasks of the suite {self.suite.name!r} are not those that this run was made with, "
                 f"though its settings are: give the run another name (--name), or remove the folder {self.run.root}"
             )
+
+    async def describe(self, trajectory: Trajectory) -> str:
+        """What End decisions are told of a finished run; empty where no descriptors are asked for."""
+        return "" if self.governor is None else await self.governor.says_of_run(trajectory)
 
     def has_taken_in(self, label: str) -> bool:
         """Whether the bank file contains the batch `label`."""

@@ -94,10 +94,7 @@ Option = TypeVar("Option", LogisticSettings, NearnessSettings, tuple[str, ...])
 
 def train_heads(run: Run) -> Path:
     """Fit the heads on the run's exploration table and write them to `run.heads`."""
-    source = run.table("explore")
-    if not source.is_file():
-        raise ConfigError(f"{source} is missing: run `memroute explore` with this config first")
-    table = RoutingTable.load(source)
+    table = training_table(run)
     model = fit_heads(table, seed=run.config.seed, encoder=_encoder_identity(run))
     write_atomically(run.heads, model.model_dump_json())
     found = model.settings
@@ -108,6 +105,30 @@ def train_heads(run: Run) -> Path:
         flush=True,
     )
     return run.heads
+
+
+def training_table(run: Run) -> RoutingTable:
+    """The run's exploration as its heads are fitted on it: what they see of tasks, and `correct` as the label.
+
+    Raises `ConfigError` without an exploration, `EngineError` without the judge's rewards that the labels take.
+    """
+    source = run.table("explore")
+    if not source.is_file():
+        raise ConfigError(f"{source} is missing: run `memroute explore` with this config first")
+    shown = RoutingTable.load(source).told(run.config.train.descriptors)
+    return labels_of(shown, run.config.rewards.begin_requires_correct)
+
+
+def labels_of(table: RoutingTable, by_correctness: bool) -> RoutingTable:
+    """The table whose `correct` is what heads are fitted on: correctness, or else the judge's rewards.
+
+    Raises `EngineError` where the judge's rewards are asked for and there is none.
+    """
+    if by_correctness:
+        return table
+    if all(cell.judge is None for row in table.rows for cell in row.cells):
+        raise EngineError("The exploration table has no judge's reward yet; run `memroute score` with this config.")
+    return table.judged()
 
 
 def fit_heads(table: RoutingTable, *, seed: int = 0, encoder: str = "") -> HeadsModel:
@@ -233,13 +254,13 @@ def _fit_heads(matrix: np.ndarray, data: Labelled, strength: float) -> tuple[np.
     """Coefficients of shape (providers, features) and intercepts of shape (providers,)."""
     shown = nonempty(data.tasks)
     heads = [
-        _fit_head(matrix[shown[:, place]], data.correctness[shown[:, place], place], strength)
+        fit_head(matrix[shown[:, place]], data.correctness[shown[:, place], place], strength)
         for place in range(len(data.providers))
     ]
     return np.stack([weights for weights, _ in heads]), np.asarray([intercept for _, intercept in heads])
 
 
-def _fit_head(matrix: np.ndarray, target: np.ndarray, strength: float) -> tuple[np.ndarray, float]:
+def fit_head(matrix: np.ndarray, target: np.ndarray, strength: float) -> tuple[np.ndarray, float]:
     """Weights and intercept; soft targets count as a share of a success and a share of a failure.
 
     A provider that never or always succeeded, or was never seen, gets its smoothed rate alone.

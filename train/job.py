@@ -23,7 +23,7 @@ from train.watch import HeldOut
 WITHOUT_EFFECT = ("report_to", "watch_every", "activation_checkpointing")
 """Settings that no adapter depends on."""
 
-NEUTRAL = ("lora_modules", "labels", "shared_context")
+NEUTRAL = ("lora_modules", "labels", "shared_context", "descriptors")
 """Settings that count only where they differ from the default, so that adapters made before they existed stand."""
 
 

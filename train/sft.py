@@ -158,10 +158,14 @@ def _validation(
         if job.held_out is not None:
             found |= marks_measures(job.held_out, job.validation, scores)
     elif job.config.codec == "json" and job.held_out is not None:
-        found = policy_measures(job.held_out, job.cards, Generating(model, tokenizer, name="trained", seed=job.seed))
+        found = policy_measures(job.held_out, job.cards, _generating(job, model, tokenizer))
     for sentence in complaints(found):
         say(f"warning: {sentence}")
     return found
+
+
+def _generating(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> Generating:
+    return Generating(model, tokenizer, name="trained", seed=job.seed, descriptors=job.config.descriptors)
 
 
 def _scored(

@@ -57,6 +57,7 @@ def _tasks(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]
     found = {}
     for row in table.rows:
         context = BeginContext(task_id=row.task_id, question=row.question, previews=row.previews, cards=cards)
+        context = context.told(run.config.train.descriptors)
         probe = probes.get(row.task_id)
         runs = {}
         prompts: dict[str, str] = {}

@@ -12,11 +12,12 @@ from typing import Literal
 
 import numpy as np
 
+from providers.errors import ModelError
 from providers.governance.admission import Admission, Thresholds, admit, warns
 from providers.governance.likeness import LEAST_COSINE, MERGE_FROM, Likeness, action_of, content_words
 from providers.governance.ranking import CONFLICT_ABOVE, conflicting
 from providers.governance.verifier import Verdict, Verifier
-from providers.governance.words import FIELDS, in_words, only
+from providers.governance.words import FIELDS, in_words, only, trust_in_words
 from providers.governance.writing import audited, gated, joined, observed, support_of
 from providers.space import Space
 from providers.types import Descriptor, Origin, Record, Trajectory, content_hash
@@ -90,6 +91,19 @@ class Governor:
     def says(self, space: Space, known: Descriptor) -> str:
         """The parts of a descriptor that are to be shown, in words."""
         return only(in_words(known, self.runs(space)), self.described)
+
+    async def says_of_run(self, trajectory: Trajectory) -> str:
+        """What End decisions are told of a finished run, in words: its trust, since age, support and use begin with it.
+
+        Empty where that is not to be shown; `trust unknown` where the model that verifies fails.
+        """
+        if self.mode == "admission" or "trust" not in self.described:
+            return ""
+        try:
+            verdict = await self.verify(trajectory)
+        except ModelError:
+            return "trust unknown"
+        return f"trust {trust_in_words(verdict.descriptor())}"
 
     @staticmethod
     def runs(space: Space) -> int:

@@ -71,11 +71,7 @@ class NoProbe(_Changed):
 
 
 class ScoresShown(_Changed):
-    """The router with a score beside every preview, each on its provider's own scale (MemAgent C.3.2).
-
-    Similarity memories score by cosine, all others by the number of words shared with the question. The scales cannot
-    be compared, which is the point: a router that takes the largest number has found a shortcut.
-    """
+    """The router with a score beside every preview (`with_score`): taking the largest number is the shortcut."""
 
     name = "scores_shown"
 
@@ -86,20 +82,30 @@ class ScoresShown(_Changed):
     def seen(self, context: BeginContext) -> BeginContext:
         cards = {card.name: card for card in context.cards}
         shown = tuple(
-            preview.model_copy(update={"descriptor": self._scored(context, cards[preview.provider], preview)})
+            with_score(preview, cards[preview.provider], context.question, self._cosine(context, preview))
             for preview in context.previews
         )
         return context.model_copy(update={"previews": shown})
 
-    def _scored(self, context: BeginContext, card: ProviderCard, preview: Preview) -> str:
+    def _cosine(self, context: BeginContext, preview: Preview) -> float:
         if not preview.text:
-            return preview.descriptor
-        if card.family == "similarity":
-            question, text = self._encoder.encode([context.question, preview.text])
-            score = f"{float(question @ text):.2f}"
-        else:
-            score = str(len(set(tokenise(context.question)) & set(tokenise(preview.text))))
-        return f"{preview.descriptor}, score {score}" if preview.descriptor else f"score {score}"
+            return 0.0
+        question, text = self._encoder.encode([context.question, preview.text])
+        return float(question @ text)
+
+
+def with_score(preview: Preview, card: ProviderCard, question: str, cosine: float) -> Preview:
+    """The preview with a score on its provider's own scale (MemAgent C.3.2); an empty one stays as it is.
+
+    Similarity memories score by cosine, all others by the number of words shared with the question. The scales cannot
+    be compared, which is the point.
+    """
+    if not preview.text:
+        return preview
+    shared = len(set(tokenise(question)) & set(tokenise(preview.text)))
+    score = f"score {cosine:.2f}" if card.family == "similarity" else f"score {shared}"
+    descriptor = f"{preview.descriptor}; {score}" if preview.descriptor else score
+    return preview.model_copy(update={"descriptor": descriptor})
 
 
 class Pool:

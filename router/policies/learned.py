@@ -44,9 +44,11 @@ class Learned(MarksPolicy):
         *,
         name: str,
         offsets: Mapping[str, Mapping[str, float]] | None = None,
+        descriptors: Sequence[str] | None = None,
     ) -> None:
-        """`offsets` are those of the adapter's record."""
-        super().__init__(name, offsets)
+        """`offsets` are those of the adapter's record; so are `descriptors`, the parts of descriptors that it was
+        trained with (None: all)."""
+        super().__init__(name, offsets, descriptors)
         self._model: Any = model
         self._marks = MarkTokenizer(tokenizer)
         self._lock = threading.Lock()
@@ -68,9 +70,11 @@ class Learned(MarksPolicy):
         """
         model, tokenizer = load_router(base, adapter, codec, cards, dtype=dtype)
         name = "trained" if adapter else "untrained"
+        record = read_record(adapter) if adapter else None
+        descriptors = record.descriptors if record else None
         if codec == "json":
-            return Generating(model, tokenizer, name=name, seed=seed)
-        return cls(model, tokenizer, name=name, offsets=read_record(adapter).offsets if adapter else None)
+            return Generating(model, tokenizer, name=name, seed=seed, descriptors=descriptors)
+        return cls(model, tokenizer, name=name, offsets=record.offsets if record else None, descriptors=descriptors)
 
     def score_prompts(self, prompts: Sequence[Prompt]) -> list[list[float]]:
         import torch
@@ -99,8 +103,18 @@ class Generating:
     Begin falls back to a seeded draw among non-empty previews, In to no_op, End to storing nothing.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str,
+        seed: int = 0,
+        descriptors: Sequence[str] | None = None,
+    ) -> None:
+        """`descriptors` as for `Learned`."""
         self.name = name
+        self._descriptors = descriptors
         self._model: Any = model
         self._tokenizer: Any = tokenizer
         self._seed = seed
@@ -110,7 +124,7 @@ class Generating:
         self._lock = threading.Lock()
 
     async def begin(self, context: BeginContext) -> BeginDecision:
-        answer = await self._ask(self._codec.begin(context), ANSWER_TOKENS)
+        answer = await self._ask(self._codec.begin(context.told(self._descriptors)), ANSWER_TOKENS)
         try:
             return self._codec.parse_begin(answer, context)
         except ModelError:
@@ -126,7 +140,7 @@ class Generating:
             return InDecision(action="no_op", fallback=True)
 
     async def end(self, context: EndContext) -> EndDecision:
-        answer = await self._ask(self._codec.end(context), ANSWER_TOKENS_END)
+        answer = await self._ask(self._codec.end(context.told(self._descriptors)), ANSWER_TOKENS_END)
         try:
             return self._codec.parse_end(answer, context)
         except ModelError:

@@ -16,10 +16,17 @@ from router.decisions import BeginDecision, EndDecision, InDecision
 class MarksPolicy(ABC):
     """Decides by the log-odds of every candidate's mark, each shifted by its offset."""
 
-    def __init__(self, name: str, offsets: Mapping[str, Mapping[str, float]] | None = None) -> None:
-        """`offsets` are those of the adapter's record: by phase and candidate."""
+    def __init__(
+        self,
+        name: str,
+        offsets: Mapping[str, Mapping[str, float]] | None = None,
+        descriptors: Sequence[str] | None = None,
+    ) -> None:
+        """`offsets` are those of the adapter's record: by phase and candidate; so are `descriptors`, the parts of
+        descriptors that it was trained with (None: all)."""
         self.name = name
         self._offsets = offsets or {}
+        self._descriptors = descriptors
         self._codec = MarksCodec()
 
     @abstractmethod
@@ -36,7 +43,7 @@ class MarksPolicy(ABC):
 
         Shape (contexts, providers).
         """
-        prompts = [self._codec.begin(context) for context in contexts]
+        prompts = [self._codec.begin(context.told(self._descriptors)) for context in contexts]
         found = zip(prompts, self.score_prompts(prompts), strict=True)
         return np.asarray([self._shifted("begin", prompt, scores) for prompt, scores in found])
 
@@ -46,7 +53,7 @@ class MarksPolicy(ABC):
         return decide_begin(scores, names, empty_previews(context))
 
     async def begin(self, context: BeginContext) -> BeginDecision:
-        return self.choose(context, await self._ask("begin", self._codec.begin(context)))
+        return self.choose(context, await self._ask("begin", self._codec.begin(context.told(self._descriptors))))
 
     async def step(self, context: InContext) -> InDecision:
         if not context.summary:
@@ -54,7 +61,7 @@ class MarksPolicy(ABC):
         return decide_in(await self._ask("in", self._codec.in_(context)))
 
     async def end(self, context: EndContext) -> EndDecision:
-        prompt = self._codec.end(context)
+        prompt = self._codec.end(context.told(self._descriptors))
         return decide_end(await self._ask("end", prompt), prompt.candidates)
 
     async def _ask(self, phase: str, prompt: Prompt) -> list[float]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from memory_toys import open_bank, run_of
 
+from providers.errors import ModelError
 from providers.forgetting import Selection
 from providers.governance.admission import FAILURE, admit
-from providers.governance.descriptor import Label
+from providers.governance.descriptor import Label, View
 from providers.governance.lifecycle import (
     STALE_RUNS,
     SUMMARY,
@@ -24,9 +25,10 @@ from providers.governance.lifecycle import (
 )
 from providers.governance.likeness import Likeness, signature_of
 from providers.governance.rule_verifier import RuleLooker
-from providers.governance.verifier import Verdict, Verifier
+from providers.governance.verifier import Look, Verdict, Verifier
+from providers.governance.words import BINS
 from providers.space import Space
-from providers.types import Descriptor, Record
+from providers.types import Descriptor, Record, Trajectory
 
 SUCCESS: Label = "verified_success"
 FAIL: Label = "verified_fail"
@@ -305,6 +307,20 @@ def test_a_memory_that_helps_stays_and_counts_its_wins(space: Space) -> None:
     known = space.existing(record.id).descriptor
     assert known is not None
     assert (space.existing(record.id).state, known.reuse, known.wins) == ("active", 4, 3)
+
+
+async def test_of_a_finished_run_its_trust_alone_is_said_and_only_where_it_is_asked_for() -> None:
+    class Out(RuleLooker):
+        async def look(self, trajectory: Trajectory, view: View, order: Sequence[str]) -> Look:
+            raise ModelError("no answer", retryable=True)
+
+    run = run_of("t")
+    for described, said in ((("trust", "age"), True), (("age",), False), ((), False)):
+        words = await Governor(Verifier(RuleLooker()), described=described).says_of_run(run)
+        assert (words in {f"trust {word}" for word in BINS["trust"]}) is said
+        assert said or words == ""
+    assert await Governor(Verifier(RuleLooker()), mode="admission").says_of_run(run) == ""
+    assert await Governor(Verifier(Out())).says_of_run(run) == "trust unknown"
 
 
 def test_structure_is_by_signature_parts_or_else_by_words(space: Space) -> None:

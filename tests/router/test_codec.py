@@ -17,6 +17,7 @@ from providers.errors import ConfigError, ModelError
 from providers.types import Outcome, Preview
 from router import codec as codec_module
 from router.codec import (
+    CodecName,
     JsonCodec,
     MarksCodec,
     Prompt,
@@ -92,6 +93,10 @@ def end_context(correct: bool | None = True) -> EndContext:
     )
 
 
+def described(context: EndContext) -> EndContext:
+    return context.model_copy(update={"descriptor": "trust medium"})
+
+
 RENDERINGS = {
     "begin_json": lambda: codec("json").begin(begin_context()),
     "in_json": lambda: codec("json").in_(in_context()),
@@ -99,6 +104,8 @@ RENDERINGS = {
     "begin_marks": lambda: codec("marks").begin(begin_context()),
     "in_marks": lambda: codec("marks").in_(in_context()),
     "end_marks": lambda: codec("marks").end(end_context()),
+    "end_marks_described": lambda: codec("marks").end(described(end_context())),
+    "end_json_described": lambda: codec("json").end(described(end_context())),
     "end_marks_wrong": lambda: codec("marks").end(end_context(False)),
 }
 
@@ -119,6 +126,20 @@ def test_golden_renderings(name: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["marks", "json"])
+def test_parts_of_descriptors_that_are_not_told_leave_no_trace(name: CodecName) -> None:
+    begin, end = begin_context(), described(end_context())
+    said = tuple(p.model_copy(update={"descriptor": "trust high; age old"}) for p in begin.previews)
+    told = begin.model_copy(update={"previews": said})
+    chosen = codec(name)
+    assert chosen.begin(told.told(())) == chosen.begin(begin.told(()))
+    assert "age old" in chosen.begin(told.told(("age",))).text
+    assert "trust" not in chosen.begin(told.told(("age",))).text
+    assert chosen.begin(told.told(None)) == chosen.begin(told)
+    assert chosen.end(end.told(("age",))) == chosen.end(end_context())
+    assert chosen.end(end.told(("trust",))) == chosen.end(end)
 
 
 def test_json_shuffles_by_task_and_only_by_task() -> None:

@@ -99,3 +99,15 @@ def test_descriptors_are_features_only_of_the_parts_that_previews_say():
     raw = known([told]) * np.asarray(known.scale) + np.asarray(known.center)
     assert raw[0, -4:].tolist() == [1.0, 0.5, 0.0, 0.0]
     assert bare([told]).tobytes() == bare([plain]).tobytes()
+
+
+def test_a_score_that_an_ablation_shows_is_a_feature_on_its_providers_own_scale():
+    encoder = Hashing()
+    row = row_of("Norland area?", ("area of norland", "coast"), encoder)
+    said = ("trust high; score 0.25", "score 12")
+    previews = tuple(p.model_copy(update={"descriptor": d}) for p, d in zip(row.previews, said, strict=True))
+    shown = Evidence.of_row(row.model_copy(update={"previews": previews}))
+    known = FeatureMap.fit(["first", "second"], [Evidence.of_row(row), shown], 1)
+    assert known.described == ("trust", "score")
+    raw = known([shown]) * np.asarray(known.scale) + np.asarray(known.center)
+    assert raw[0, -4:].tolist() == [1.0, 0.25, 0.0, 12.0]

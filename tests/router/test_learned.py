@@ -104,6 +104,18 @@ async def test_offsets_shift_the_scores_that_decide(base, policy):
     assert "lessons" in (await shifted.end(ending)).providers
 
 
+async def test_a_router_sees_the_parts_of_descriptors_that_it_was_trained_with(base, policy):
+    model, tokenizer = load_base(base, dtype="float32")
+    said = [p.model_copy(update={"descriptor": "trust high; age old"}) for p in begin(1).previews]
+    told = begin(1).model_copy(update={"previews": tuple(said)})
+    blind = Learned(model, tokenizer, name="trained", descriptors=())
+    assert np.allclose(blind.score([told]), policy.score([begin(1)]), atol=1e-4)
+    assert not np.allclose(policy.score([told]), policy.score([begin(1)]), atol=1e-4)
+    ending = EndContext(task_id="t", question="which ?", summary="run", outcome=Outcome(correct=None), cards=CARDS)
+    verified = ending.model_copy(update={"descriptor": "trust low"})
+    assert (await blind.end(verified)) == (await policy.end(ending))
+
+
 async def test_many_sessions_may_ask_at_once(policy):
     contexts = [begin(number) for number in range(8)]
     together = await asyncio.gather(*(policy.begin(context) for context in contexts))

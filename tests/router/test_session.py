@@ -9,7 +9,7 @@ from router_toys import Script, ToyProvider, fact_step, toy_query, toy_task, toy
 
 from providers.errors import AgentError, ConfigError, ProviderError
 from providers.tools import ToolResult
-from providers.types import Effect, Outcome, Preview, Retrieval, SkillSpec
+from providers.types import Effect, Outcome, Preview, Retrieval, SkillSpec, Trajectory
 from router.context import EndContext, InContext
 from router.decisions import SHORT_TERM, Arm, BeginDecision
 from router.policies.fixed import Forced
@@ -186,6 +186,20 @@ async def test_closed_gates_keep_nothing_whatever_the_policy_says(correct: bool 
     assert ending.decision.providers == kept
     assert ending.effects == (Effect(provider="a", kind="used", record_id="r1"),)
     assert "store" not in providers["a"].calls + providers["s"].calls
+
+
+async def test_end_is_told_what_a_verifier_says_of_the_run_where_one_is_asked() -> None:
+    async def describe(trajectory: Trajectory) -> str:
+        return f"trust {'high' if trajectory.answer else 'failed'}"
+
+    for said, expected in ((None, ""), (describe, "trust high")):
+        policy = Script(BeginDecision())
+        session = MemorySession(toy_task(), toy_query(), pool(ToyProvider("a", "x")), policy, describe=said)
+        await session.begin()
+        await session.end(toy_trajectory(), Outcome(correct=True))
+        context = session.decisions[-1].context
+        assert isinstance(context, EndContext)
+        assert context.descriptor == expected
 
 
 async def test_no_open_gate_means_the_policy_is_not_asked() -> None:

@@ -175,6 +175,45 @@ def test_json_keeps_every_success_of_a_proper_subset_and_the_best_judged_where_a
     assert json_facts.card["dropped"]["begin: decision outside the top k"] == 1
 
 
+@pytest.mark.parametrize("codec", ["marks", "json"])
+def test_without_the_correctness_filter_the_judge_labels_whatever_came_of_it(tmp_path: Path, codec: Any) -> None:
+    rewards = RewardConfig(top_k=1, begin_requires_correct=False)
+    facts = Facts(toy_config(tmp_path, train=TrainConfig(codec=codec), rewards=rewards))
+    facts.task("failed", notes=(0.0, 0.9), lessons=(0.0, 0.4))
+    facts.task("told", notes=(0.0, 0.9), lessons=(1.0, 0.0))
+    facts.task("odd", notes=(1.0, None), lessons=(1.0, 0.0))
+    rows = facts.rows_of("begin")
+    if codec == "json":
+        assert {row.task_id: json.loads(row.completion)["provider"] for row in rows} == {
+            "failed": "notes",
+            "told": "notes",
+        }
+    else:
+        assert targets(rows) == {"failed": {"notes": 0.9, "lessons": 0.4}, "told": {"notes": 0.9, "lessons": 0.0}}
+    assert facts.card["dropped"]["begin: no decision that the judge rates"] == 1
+    assert facts.card["decisions"]["begin"]["notes"] == {"kept": 2, "unscored": 1}
+
+
+def test_rows_show_the_parts_of_descriptors_that_the_training_asks_for(tmp_path: Path) -> None:
+    texts = {}
+    for fields in (None, ("age",), ()):
+        facts = Facts(toy_config(tmp_path, f"fields-{fields}", train=TrainConfig(descriptors=fields)))
+        facts.task("told", notes=(0.0, 0.4), lessons=(1.0, 0.8))
+        said = (p.model_copy(update={"descriptor": "trust high; age old"}) for p in facts.rows[0].previews)
+        facts.rows[0] = facts.rows[0].model_copy(update={"previews": tuple(said)})
+        facts.ended("told", correct=True, notes=0.7)
+        ending = facts.endings["told"]
+        context = ending.context.model_copy(update={"descriptor": "trust high"})
+        facts.endings["told"] = ending.model_copy(update={"context": context})
+        facts.rows_of("begin")
+        texts[fields] = {row.phase: row.text for row in facts.all_rows}
+    assert "(trust high; age old)" in texts[None]["begin"]
+    assert "(verified: trust high)" in texts[None]["end"]
+    assert "(age old)" in texts["age",]["begin"]
+    assert "trust" not in "".join((*texts["age",].values(), *texts[()].values()))
+    assert "age" not in texts[()]["begin"]
+
+
 def test_in_prefers_the_action_that_was_correct_then_the_better_judged_then_no_op(facts: Facts) -> None:
     for name in ("right", "judged", "tied"):
         facts.task(name)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_world import ToyAgent, ToySuite, bank_content, toy_config
@@ -104,6 +105,17 @@ async def test_the_representative_is_a_finished_arm_and_is_offered_where_the_gat
     assert 0 < len(correct) < len(endings)
     assert {offer.task_id for offer in offers if offer.provider == "notes"} == set(endings)
     assert {offer.task_id for offer in offers if offer.provider == "lessons"} == correct
+
+
+@pytest.mark.parametrize("descriptors", [(), ("trust", "age")])
+async def test_end_contexts_say_what_the_verifier_makes_of_the_run_where_descriptors_are_asked_for(
+    tmp_path: Path, descriptors: tuple[Any, ...]
+) -> None:
+    config = toy_config(tmp_path, governance="full", descriptors=descriptors, providers=("awm", "voyager"))
+    with Run.open(config) as run:
+        await explored(run)
+        said = {ending.context.descriptor for ending in run.facts.endings("explore").values()}
+    assert said and all(words.startswith("trust ") for words in said) if descriptors else said == {""}
 
 
 async def test_effects_are_applied_once_per_task_from_the_providers_own_arm(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from train.heads import (
     fit_logistic,
     fit_nearness,
     folds,
+    labels_of,
 )
 
 
@@ -80,6 +81,18 @@ def test_a_small_or_unscored_table_is_refused(explore):
     )
     with pytest.raises(EngineError, match="scored"):
         fit_heads(explore.model_copy(update={"rows": unscored}))
+
+
+def test_the_judge_labels_where_the_correctness_filter_is_off(explore):
+    with pytest.raises(EngineError, match="memroute score"):
+        labels_of(explore, by_correctness=False)
+    rated = tuple(
+        row.model_copy(update={"cells": tuple(c.model_copy(update={"judge": 0.25}) for c in row.cells)})
+        for row in explore.rows
+    )
+    table = explore.model_copy(update={"rows": rated})
+    assert labels_of(table, by_correctness=True) == table
+    assert np.allclose(Labelled.of_table(labels_of(table, by_correctness=False)).correctness, 0.25)
 
 
 async def test_the_policy_decides_as_the_table_predicts_and_leaves_empty_previews_alone(model, tmp_path):
