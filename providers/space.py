@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -21,7 +21,7 @@ from providers.redaction import redact, redact_values
 from providers.schema import COLUMNS, Held, content_sum, row_digest
 from providers.types import Origin, Record, StoreReceipt, Trajectory, content_hash
 from providers.view import LIVE as LIVE
-from providers.view import Row, View
+from providers.view import Row, Tags, View
 
 if TYPE_CHECKING:
     from providers.bank import MemoryBank
@@ -233,10 +233,18 @@ class Space:
             ids = self._view.ids(kind, states)
             found = self._view.all_of([record_id for record_id in ids if record_id not in pending] if pending else ids)
         if pending:
-            written = (row.record for row in pending.values())
-            found += [record for record in written if record.state in states and kind in (None, record.kind)]
+            found += [row.record for row in pending.values() if _fits(row.record, kind, states)]
             found.sort(key=attrgetter("id"))
         return found
+
+    def count(self, kind: str | None = None, state: Iterable[str] = LIVE) -> int:
+        """How many records `records` would give."""
+        states, pending = set(state), self._pending
+        with self.snapshot():
+            before = [tags for record_id in pending if (tags := self._view.tags.get(record_id)) is not None]
+            count = len(self._view.ids(kind, states))
+        written = [row.record for row in pending.values()]
+        return count + sum(_fits(r, kind, states) for r in written) - sum(_fits(t, kind, states) for t in before)
 
     def find_signature(self, signature: str, kind: str | None = None, state: Iterable[str] = LIVE) -> Record | None:
         """The record with that content signature, or None; of several the one with the least id."""
@@ -289,7 +297,7 @@ class Space:
             hits = self._view.dense(kind, states).above(embedding, least)
             found = self._with_records([(name, cosine) for name, cosine in hits if name not in pending])
         for row in pending.values():
-            if row.vector is None or row.record.state not in states or kind not in (None, row.record.kind):
+            if row.vector is None or not _fits(row.record, kind, states):
                 continue
             cosine = float(np.dot(row.vector, embedding))
             if cosine > least:
@@ -579,6 +587,10 @@ class Space:
             "INSERT INTO events (provider, namespace, record_id, event, detail, at) VALUES (?, ?, ?, ?, ?, ?)",
             (*self._key, record_id, event, detail, time.time()),
         )
+
+
+def _fits(item: Record | Tags, kind: str | None, states: Set[str]) -> bool:
+    return item.state in states and kind in (None, item.kind)
 
 
 _RECORD_COLUMNS = "r.id, r.kind, r.state, r.signature, r.body, r.generation, r.digest"

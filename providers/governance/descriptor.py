@@ -6,6 +6,7 @@ Pure functions. A view's scores are distributions over the score tokens, one per
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -46,12 +47,18 @@ def renormalised(mass: Mapping[str, float]) -> tuple[float, ...] | None:
 
 def expectation(distribution: Sequence[float]) -> float:
     """E_v[phi(v)], 0 to 1: the mean score r of one criterion under one view."""
-    return float(np.dot(distribution, np.linspace(0.0, 1.0, len(distribution))))
+    return float(np.dot(distribution, _values(len(distribution))))
+
+
+@cache
+def _values(tokens: int) -> np.ndarray:
+    """phi of every score token; not to be written to."""
+    return np.linspace(0.0, 1.0, tokens)
 
 
 def spread(distribution: Sequence[float]) -> float:
     """Standard deviation of phi(v), as a share of the largest, 0 to 1; 0 where the score is certain."""
-    values = np.linspace(0.0, 1.0, len(distribution))
+    values = _values(len(distribution))
     variance = float(np.dot(distribution, values**2)) - expectation(distribution) ** 2
     return float(np.sqrt(max(0.0, variance)) / LARGEST_SPREAD)
 
@@ -62,7 +69,9 @@ def reward(means: np.ndarray, weights: Sequence[float] | None = None) -> float:
     `means` has shape (views, criteria), values 0 to 1.
     """
     criteria = means.shape[1]
-    shares = np.full(criteria, 1.0 / criteria) if weights is None else np.asarray(weights, dtype=float)
+    if weights is None:
+        return float((means @ np.full(criteria, 1.0 / criteria)).mean())
+    shares = np.asarray(weights, dtype=float)
     if len(shares) != criteria or (shares < 0).any() or not np.isclose(shares.sum(), 1.0):
         raise ValueError(f"{list(shares)} are no weights of {criteria} criteria: they must be at least 0 and sum to 1.")
     return float((means @ shares).mean())

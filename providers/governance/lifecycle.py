@@ -350,6 +350,8 @@ def _resolve(space: Space, one: Record, other: Record, likeness: float) -> None:
 def keep_to_budget(space: Space, budget: int, run: int) -> None:
     """Restore what a lost summary stood for; summarise, then archive what is weakest, until the budget is kept."""
     _restore_uncovered(space)
+    if space.count(state=("active", "guard")) <= budget:
+        return
     shown = [record for record in space.records(state=("active", "guard")) if record.descriptor is not None]
     if len(shown) <= budget:
         return

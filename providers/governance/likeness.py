@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from operator import eq
 
 from providers.governance.ranking import CONFLICT_ABOVE
 from providers.lexical import tokenise
@@ -43,7 +44,7 @@ class Likeness:
         """Share of equal signature parts, or of common content words where one has no structured signature; 0 to 1."""
         theirs = other.signature.split(_BETWEEN)
         if len(self._parts) == len(theirs) == len(FIELDS):
-            return sum(a == b for a, b in zip(self._parts, theirs, strict=True)) / len(FIELDS)
+            return sum(map(eq, self._parts, theirs)) / len(FIELDS)
         words = content_words(other)
         common = len(self._words & words)
         return common / (len(self._words) + len(words) - common) if self._words or words else 1.0
@@ -55,7 +56,10 @@ class Likeness:
 
 def content_words(record: Record) -> frozenset[str]:
     """Index terms of all that a record holds."""
-    return frozenset(tokenise(" ".join((record.text, *_strings(record.payload)))))
+    parts = [record.text]
+    for value in record.payload.values():
+        parts += [value] if isinstance(value, str) else _strings(value)
+    return frozenset(tokenise(" ".join(parts)))
 
 
 def _strings(value: object) -> Iterator[str]:

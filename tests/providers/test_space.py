@@ -81,6 +81,23 @@ def test_near_gives_all_above_a_cosine_by_kind_and_state_with_its_own_writes(tmp
         assert near(0.7, kind="note", state=("archived",)) == {0: 1.0}
 
 
+def test_count_is_the_number_of_records_also_of_what_is_being_written(space: Space) -> None:
+    def counted() -> list[int]:
+        asked = [(None, ("active",)), ("note", ("active", "archived")), ("tip", ("archived",))]
+        counts = [space.count(kind, state) for kind, state in asked]
+        assert counts == [len(space.records(kind, state)) for kind, state in asked]
+        return counts
+
+    records = [note(space, f"text {n}", n, kind="tip" if n % 2 else "note") for n in range(5)]
+    space.add(records[:4])
+    assert counted() == [4, 2, 0]
+    with space.transaction():
+        space.archive(records[1].id, "useless")
+        space.add(records[4:])
+        assert counted() == [4, 3, 1]
+    assert counted() == [4, 3, 1]
+
+
 def test_dense_search_orders_equal_scores_by_id_also_at_the_cut(tmp_path: Path) -> None:
     encoder = FixedEncoder({"same": [1, 0], "other": [0, 1]})
     with MemoryBank.open(tmp_path / "b.sqlite", encoder) as bank:
