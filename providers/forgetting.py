@@ -129,14 +129,21 @@ def remove(bank: MemoryBank, selection: Selection) -> Forgotten:
 
 def scrub(bank: MemoryBank) -> None:
     """Write the file anew, so that no byte of a removed row is left in it or in its log."""
+    try:
+        _write_anew(bank)
+    except BankError as error:
+        raise BankError(
+            f"The rows are removed from {bank.path}, but their bytes are still in the file, which is written anew when "
+            f"the bank is next opened while nobody reads and its disk has room. {error}"
+        ) from error
+
+
+def _write_anew(bank: MemoryBank) -> None:
     with bank.exclusively() as connection:
         connection.execute("VACUUM")
         (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            raise BankError(
-                f"The rows are removed from {bank.path}, but another process is reading it, so that their bytes are "
-                "still there: they go when the bank is next opened while nobody reads."
-            )
+            raise BankError("It could not be now, since another process is reading.")
         connection.execute("DELETE FROM meta WHERE key = ?", (SCRUB,))
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -110,12 +110,12 @@ def _checked(
 
 def _opened(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], memoryview, int]:
     """Identity, sections, the mapped file, and where its sections start."""
-    handle = os.open(path, os.O_RDONLY)
     try:
-        size = os.fstat(handle).st_size
-        content = memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
-    finally:
-        os.close(handle)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+    except OSError as error:
+        raise BankError(f"The index file {path} cannot be read ({error}).") from error
     length_at = len(MAGIC)
     length = int.from_bytes(content[length_at : length_at + 8], "little")
     header = content[length_at + 12 : length_at + 12 + length]

@@ -44,7 +44,7 @@ class Likeness:
         """Share of equal signature parts, or of common content words where one has no structured signature; 0 to 1."""
         theirs = other.signature.split(_BETWEEN)
         if len(self._parts) == len(theirs) == len(FIELDS):
-            return sum(map(eq, self._parts, theirs)) / len(FIELDS)
+            return float(sum(map(eq, self._parts, theirs))) / len(FIELDS)
         words = content_words(other)
         common = len(self._words & words)
         return common / (len(self._words) + len(words) - common) if self._words or words else 1.0

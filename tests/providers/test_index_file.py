@@ -17,6 +17,7 @@ from providers.embedder import Hashing
 from providers.errors import BankError
 from providers.index_file import IndexParts, index_folder, index_path, read_index, write_index
 from providers.space import Space
+from providers.verification import verify
 from providers.view import View
 
 WORDS = "coal river border railway income population desert harbour".split()
@@ -213,6 +214,16 @@ def test_an_index_that_cannot_be_written_loses_no_record(tmp_path: Path) -> None
     index_folder(tmp_path / "bank.sqlite").unlink()
     with open_bank(tmp_path) as bank:
         assert len(bank.space("toy").records()) == 19
+
+
+def test_a_folder_in_an_index_files_place_loses_no_record(tmp_path: Path) -> None:
+    before = closed_bank(tmp_path)
+    path = index_path(tmp_path / "bank.sqlite", "toy", "default")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BankError, match="all records are stored"), open_bank(tmp_path) as bank:
+        assert answers(bank.space("toy")) == before
+    assert verify(tmp_path / "bank.sqlite").ok
 
 
 def test_parts_of_every_form_come_back(tmp_path: Path) -> None:
