@@ -96,6 +96,8 @@ __all__ = ["main", *(name for names in _EXPORTS.values() for name in names)]
 ROOT = Path(__file__).resolve().parent
 PURPOSES = ("agent", "distiller", "judge", "verifier", "router", "scorer", "vision", "audio")
 """What chat models are asked for, as `synth.config.Purpose` has it."""
+RUN_FORMATS = ("auto", "openai", "swe-agent", "openhands")
+"""Formats of finished runs, as `synth.importers.read.FORMS` has them."""
 ROOMS = ("lm", "providers", "router", "synth", "evaluation", "train", "serve")
 
 
@@ -466,6 +468,25 @@ def _bank_arguments(parser: argparse.ArgumentParser) -> None:
     forget.add_argument("--cache", metavar="FILE", type=Path, help="the encoder's cache (default: beside the bank)")
 
 
+def _import_arguments(parser: argparse.ArgumentParser) -> None:
+    _config_arguments(parser)
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="a file of finished runs, or a folder that holds some"
+    )
+    parser.add_argument(
+        "--format", choices=RUN_FORMATS, default="auto", help="of the files (default: told from what is in them)"
+    )
+    parser.add_argument(
+        "--outcomes", metavar="JSON", type=Path, help="which runs were correct: task ids with true or false"
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="also write the arms of the runs as the exploration that heads are trained on",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
 def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     govmem = actions.add_parser("govmem", help="write policies on candidate memories of seven kinds (GovMem-Bench)")
@@ -745,6 +766,20 @@ def _do_report(args: argparse.Namespace) -> int:
         print(f"Report: {one.report}")
     if written.comparison is not None:
         print(f"Comparison: {written.comparison}")
+    return 0
+
+
+def _do_import(args: argparse.Namespace) -> int:
+    from synth.importers.read import read_runs
+    from synth.importers.take import take_in
+    from synth.load_config import load_config
+    from synth.runs import Run
+
+    config = load_config(args.config, args.overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    finished = read_runs(args.files, args.format, args.outcomes)
+    with Run.open(config) as run:
+        taken = asyncio.run(take_in(run, finished, table=args.table))
+    _print_json(taken) if args.json else print(taken.lines())
     return 0
 
 
@@ -1190,6 +1225,17 @@ VERBS = (
         "memroute bank forget runs/embedded --source http://example.org/page --json",
         _do_bank,
         _bank_arguments,
+    ),
+    Verb(
+        "import",
+        "take finished runs of other agents into the memories",
+        "Reads runs as OpenAI chat messages (JSON Lines), SWE-agent .traj files or OpenHands event logs and offers "
+        "each to every memory of a new run, whose gates want to know which were correct. With --table, runs that say "
+        "which memory they had become the exploration, so that heads can be trained without running an agent.",
+        "runs/<name>/bank.sqlite; with --table also tables/explore.json.",
+        "memroute import configs/embedded.yaml runs.jsonl --name mine --table",
+        _do_import,
+        _import_arguments,
     ),
     Verb(
         "bench",

@@ -43,7 +43,7 @@ class AgentConfig(Section):
     """Which task agent, and its step limits."""
 
     name: str = "case_based"
-    """`case_based`, `react` (asks `models.agent`), or a dotted path package.module:Class."""
+    """`case_based`, `react` (asks `models.agent`), `function`, `command`, or a dotted path package.module:Class."""
     max_steps: int = Field(default=12, ge=1)
     """Tool calls per task in exploration and evaluation."""
     warmup_max_steps: int = Field(default=40, ge=1)

@@ -29,6 +29,8 @@ SUITES: Mapping[str, str] = {
 AGENTS: Mapping[str, str] = {
     "case_based": "synth.agents.case_based:CaseBased",
     "react": "synth.agents.react:ReAct",
+    "function": "synth.agents.own:FunctionAgent",
+    "command": "synth.agents.own:CommandAgent",
 }
 DISTILLERS: Mapping[str, str] = {
     "rules": "providers.distill.rules:RuleDistiller",

@@ -48,10 +48,14 @@ class Workbench:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+        await self.suite.__aexit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Close the bank; all that is to be done where nothing of the suite was used."""
         self.run.facts.flush()
         self.bank.close()
         self.skill_runner.close()
-        await self.suite.__aexit__(kind, error, trace)
 
     def tasks(self, split: Split) -> list[Task]:
         """The run's tasks of a split: as many as the config says, in the suite's order.
