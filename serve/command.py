@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from types import FrameType
 
 import structlog
@@ -13,10 +14,12 @@ import uvicorn
 from providers.errors import ConfigError
 from serve.app import make_app
 from serve.auth import Keys, add_key
+from serve.chat import add_chat
 from serve.logs import log_as_json
 from serve.opening import open_sessions
+from serve.proxy import Proxy
 from serve.sessions import Sessions
-from synth.config import RunConfig
+from synth.config import ProxyConfig, RunConfig
 
 log = structlog.get_logger("memroute.serve")
 
@@ -38,10 +41,13 @@ def make_key(config: RunConfig, name: str, namespace: str, rights: Sequence[str]
 
 async def _serve(config: RunConfig, keys: Keys) -> None:
     settings = config.serve
-    async with open_sessions(config) as sessions:
+    async with open_sessions(config) as sessions, proxying(sessions, settings.proxy, keys) as proxy:
+        app = make_app(sessions, keys)
+        if proxy is not None:
+            add_chat(app, proxy)
         server = _Server(
             uvicorn.Config(
-                make_app(sessions, keys),
+                app,
                 host=settings.host,
                 port=settings.port,
                 log_config=None,
@@ -55,6 +61,20 @@ async def _serve(config: RunConfig, keys: Keys) -> None:
         await server.serve()
         if not server.started:
             raise ConfigError(f"Nothing can listen on {settings.host}:{settings.port}: give another --host or --port.")
+
+
+@asynccontextmanager
+async def proxying(sessions: Sessions, config: ProxyConfig, keys: Keys) -> AsyncIterator[Proxy | None]:
+    """The proxy, where the config names an endpoint to stand before."""
+    if config.base_url is None:
+        yield None
+        return
+    proxy = Proxy(sessions, config, own_keys=not keys.anonymous)
+    proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.close()
 
 
 class _Server(uvicorn.Server):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from providers.types import content_hash
+from providers.types import content_hash, well_formed
 from serve.messages import SentStep
 
 Chat = Sequence[Mapping[str, Any]]
@@ -35,10 +35,10 @@ class Reply:
 def text_of(content: Any) -> str:
     """The text of a message's content, which is a string, parts, or nothing."""
     if isinstance(content, str):
-        return content
+        return well_formed(content)
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        return "\n".join(part for part in parts if isinstance(part, str))
+        return well_formed("\n".join(part for part in parts if isinstance(part, str)))
     return ""
 
 
@@ -60,6 +60,12 @@ def extends(chat: Chat, length: int, seen: str) -> bool:
 
 def identity_of(chat: Chat) -> str:
     return content_hash("chat", list(chat))
+
+
+def said_first(chat: Chat) -> str:
+    """The identity of the first thing that the model said; empty where it has said nothing yet."""
+    first = next((message for message in chat if message.get("role") == "assistant"), None)
+    return "" if first is None else content_hash("said", dict(first))
 
 
 def steps_of(chat: Chat) -> list[SentStep]:
@@ -154,7 +160,7 @@ def _steps_at(chat: Chat, place: int, results: Mapping[Any, str]) -> list[SentSt
     for call in calls:
         if isinstance(call, Mapping) and call.get("id") in results:
             function = call.get("function") if isinstance(call.get("function"), Mapping) else {}
-            name, given = str((function or {}).get("name") or UNNAMED), (function or {}).get("arguments")
+            name, given = well_formed(str((function or {}).get("name") or UNNAMED)), (function or {}).get("arguments")
             steps.append(
                 SentStep(
                     tool=name[:200], arguments=_arguments(given), observation=results[call.get("id")], thought=said
@@ -167,7 +173,7 @@ def _arguments(given: Any) -> dict[str, Any]:
     """A call's arguments as an object; what is none is kept as it was written."""
     try:
         value = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
+    except (ValueError, RecursionError):
         value = given
     return dict(value) if isinstance(value, Mapping) else {} if value is None else {"arguments": value}
 

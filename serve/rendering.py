@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve.messages import GivenInjection
+from serve.messages import GivenInjection, GivenSkill
 
 if TYPE_CHECKING:
     import jinja2
@@ -28,6 +28,20 @@ def quoted_memories(injections: Sequence[GivenInjection]) -> str:
 def quoted_working(text: str) -> str:
     """Working memory; empty where there is none."""
     return _template("working").render(lines=quoted_lines(text)).strip() if text else ""
+
+
+def quoted_skills(skills: Sequence[GivenSkill]) -> str:
+    """Skills for an agent that has no way to call them; empty where there are none."""
+    parts = [
+        {
+            "name": skill.name,
+            "parameters": ", ".join(f"{parameter.name}: {parameter.type}" for parameter in skill.parameters),
+            "doc": " ".join(quoted_lines(skill.doc)),
+            "lines": quoted_lines(skill.code),
+        }
+        for skill in skills
+    ]
+    return _template("skills").render(skills=parts).strip() if parts else ""
 
 
 def quoted_lines(text: str) -> list[str]:

@@ -349,6 +349,21 @@ class EngineConfig(Section):
     """Seconds that vLLM may take to start."""
 
 
+class ProxyConfig(Section):
+    """The chat endpoint that `/v1/chat/completions` passes calls on to, with memory in them."""
+
+    base_url: str | None = None
+    """Its address, with its `/v1`; null serves no chat."""
+    model: str | None = None
+    """The model that is asked, whatever the client names; null leaves the client's."""
+    key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds its key; the key itself is never written anywhere."""
+    timeout: float = Field(default=600.0, gt=0)
+    """Longest wait for its next byte, in seconds."""
+    idle_seconds: float = Field(default=600.0, gt=0)
+    """A task that nobody calls for so long has ended; its outcome is unknown."""
+
+
 class ServeConfig(Section):
     """The router beside an agent, over HTTP (`memroute serve`)."""
 
@@ -395,6 +410,7 @@ class ServeConfig(Section):
     drain_seconds: float = Field(default=20.0, ge=0)
     """Longest wait at the end for requests that have begun."""
     engine: EngineConfig = EngineConfig()
+    proxy: ProxyConfig = ProxyConfig()
 
 
 class RunConfig(Section):

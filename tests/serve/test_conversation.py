@@ -155,6 +155,11 @@ def test_no_chat_that_is_a_list_of_objects_is_a_crash(chat: list[dict[str, Any]]
     assert with_memory(chat, "", "") == chat
 
 
+def test_half_a_surrogate_pair_is_mended() -> None:
+    [step] = steps_of([ASKED, called("1", "open\ud800", '{"a": 1}', "\ud800"), result("1", "x\udfff")])
+    assert (step.tool, step.thought, step.observation) == ("open\ufffd", "\ufffd", "x\ufffd")
+
+
 @given(st.binary(max_size=200))
 def test_no_stream_is_a_crash(events: bytes) -> None:
     streamed_reply(events)
