@@ -592,6 +592,17 @@ def _cache_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _mcp_arguments(parser: argparse.ArgumentParser) -> None:
+    _config_arguments(parser)
+    parser.add_argument("--router", metavar="NAME", help="who decides: heads, trained, average, or any policy's name")
+    parser.add_argument(
+        "--namespace",
+        default="default",
+        metavar="NS",
+        help="whose memories, as T[/U[/P]] (default: default)",
+    )
+
+
 def _serve_arguments(parser: argparse.ArgumentParser) -> None:
     _config_arguments(parser)
     parser.add_argument(
@@ -985,6 +996,16 @@ def _do_serve(args: argparse.Namespace) -> int:
     return 0
 
 
+def _do_mcp(args: argparse.Namespace) -> int:
+    from serve.mcp import serve_mcp
+    from synth.load_config import load_config
+
+    overrides = [*args.overrides, *([f"serve.router={args.router}"] if args.router is not None else [])]
+    config = load_config(args.config, overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
+    asyncio.run(serve_mcp(config, args.namespace))
+    return 0
+
+
 def _do_bench_ablations(args: argparse.Namespace) -> int:
     from train.ablations import Request, bench_ablations
 
@@ -1183,6 +1204,17 @@ VERBS = (
         "memroute serve configs/embedded.yaml --port 8080",
         _do_serve,
         _serve_arguments,
+    ),
+    Verb(
+        "mcp",
+        "serve the memories as tools of the Model Context Protocol",
+        "Serves a finished run over standard input and output, as clients of the Model Context Protocol start it: "
+        "tools to retrieve what earlier tasks left, to store a finished one, and to explain what was decided. It needs "
+        "the extra memroute[mcp]; as with serve, the run's own bank stays as it was evaluated.",
+        "answers on standard output; runs/<name>/serve.bank.sqlite (memories) and serve.sqlite (sessions).",
+        "memroute mcp configs/embedded.yaml --namespace ann",
+        _do_mcp,
+        _mcp_arguments,
     ),
     Verb(
         "floors",

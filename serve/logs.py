@@ -38,3 +38,5 @@ def log_as_json(stream: TextIO, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
+    # One line for every look at an engine would drown all others.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
