@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from providers.base import ProviderCard
@@ -134,7 +135,7 @@ class Engine:
         """Raises `EngineError` where no training has finished, or it was on other prompts or providers."""
         self._run = run
         self._config = run.config.serve.engine
-        self._cards = cards
+        self.cards = cards
         self.record = read_record(run.adapter)
         check_record(self.record, run.config.train.base, run.config.train.codec, cards)
         if self.record.guide_hash not in ("", guide_hash(cards)):
@@ -146,10 +147,15 @@ class Engine:
             key=os.environ.get(self._config.key_env, ""),
             timeout=self._config.timeout,
         )
-        self._process: VllmProcess | None = None
+        self.process: VllmProcess | None = None
         self._policy: Policy | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+
+    @property
+    def merged(self) -> Path:
+        """The exported model, with its tokenizer."""
+        return self._run.merged
 
     @property
     def policy(self) -> Policy:
@@ -185,7 +191,7 @@ class Engine:
                     train.base,
                     self._run.adapter,
                     train.codec,
-                    self._cards,
+                    self.cards,
                     seed=self._run.config.seed,
                     dtype=train.dtype,
                 )
@@ -193,8 +199,8 @@ class Engine:
             self._set(EngineState("ready"))
             return
         if self._config.kind == "vllm":
-            self._process = VllmProcess(self._run, self._config)
-            self.client.key = self._process.key
+            self.process = VllmProcess(self._run, self._config)
+            self.client.key = self.process.key
         self._policy = await asyncio.to_thread(self._make_policy)
         self._task = asyncio.create_task(self._keep())
 
@@ -212,8 +218,8 @@ class Engine:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         self._set(EngineState("stopped"))
-        if self._process is not None:
-            await self._process.stop()
+        if self.process is not None:
+            await self.process.stop()
         await self.client.close()
 
     def _make_policy(self) -> Policy:
@@ -221,7 +227,7 @@ class Engine:
             return ServedJson(self)
         from transformers import AutoTokenizer
 
-        return ServedMarks(self, self.record, AutoTokenizer.from_pretrained(str(self._run.merged)))
+        return ServedMarks(self, self.record, AutoTokenizer.from_pretrained(str(self.merged)))
 
     async def _keep(self) -> None:
         """Bring the engine up and keep it up, waiting longer after every failure in a row."""
@@ -247,21 +253,21 @@ class Engine:
 
     async def _bring_up(self) -> None:
         """Start vLLM where it is ours, and wait until the engine lists its models."""
-        if self._process is not None:
-            await asyncio.to_thread(self._process.start)
-            self.client.base_url = self._process.base_url
+        if self.process is not None:
+            await asyncio.to_thread(self.process.start)
+            self.client.base_url = self.process.base_url
         until = time.monotonic() + self._config.start_seconds
         while True:
             try:
                 served = await self.client.models()
             except EngineFailure as failure:
-                if self._process is None or failure.kind == "refused":
+                if self.process is None or failure.kind == "refused":
                     raise
-                self._process.require_alive()
+                self.process.require_alive()
                 if time.monotonic() > until:
-                    await self._process.stop()
+                    await self.process.stop()
                     raise EngineFailure(
-                        f"vLLM did not start within {self._config.start_seconds:g} s; see {self._process.log}.",
+                        f"vLLM did not start within {self._config.start_seconds:g} s; see {self.process.log}.",
                         kind="down",
                     ) from failure
                 await asyncio.sleep(LOOK_EVERY)
@@ -309,7 +315,7 @@ class Engine:
             )
 
     async def _compare_answers(self, canary: Canary) -> Agreement:
-        providers = [card.name for card in self._cards]
+        providers = [card.name for card in self.cards]
         for case in canary.cases:
             answer = await self.client.answer(case.prompt, case_schema(case, providers), max_tokens=MOST_TOKENS)
             compare_answer(case, answer.text)
@@ -320,8 +326,8 @@ class Engine:
         missed = 0
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            if self._process is not None:
-                self._process.require_alive()
+            if self.process is not None:
+                self.process.require_alive()
             try:
                 await self.client.models()
                 missed = 0

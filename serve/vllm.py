@@ -49,6 +49,11 @@ class VllmProcess:
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
+    def pid(self) -> int:
+        """Of the server, which heads its process group; 0 while it does not run."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
     def command(self) -> list[str]:
         """Without the key, which is handed over in the environment."""
         # setpriv (util-linux) lets the kernel end the child when this process dies, however it dies.

@@ -45,8 +45,13 @@ def write_router(run: Run, base: Path, codec: CodecName, cards: tuple[ProviderCa
     made_base(run.merged)
     model = AutoModelForCausalLM.from_pretrained(base)
     get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"])).save_pretrained(str(run.adapter))
-    record = AdapterRecord(
-        base=str(base),
+    (run.adapter / RECORD).write_text(record_of(str(base), codec, cards).model_dump_json())
+
+
+def record_of(base: str, codec: CodecName, cards: tuple[ProviderCard, ...]) -> AdapterRecord:
+    """The record of a training on these providers."""
+    return AdapterRecord(
+        base=base,
         codec=codec,
         providers=tuple(card.name for card in cards),
         template_hash=template_hash(codec, cards),
@@ -59,7 +64,6 @@ def write_router(run: Run, base: Path, codec: CodecName, cards: tuple[ProviderCa
         stopped_early=False,
         offsets=OFFSETS if codec == "marks" else {},
     )
-    (run.adapter / RECORD).write_text(record.model_dump_json())
 
 
 class TinyVllm:
