@@ -31,7 +31,7 @@ from router.policies.overlap import Overlap
 from router.policies.registry import PolicyMaterial, build_policy
 from serve import engine as engine_module
 from serve.attended import AttendedRouter, Notes, Rests
-from serve.canary import load_canary, stamp_of
+from serve.canary import Canary, Case, compare_marks, load_canary, stamp_of
 from serve.engine import Engine
 from serve.failures import EngineFailure, FailureKind
 from serve.opening import served_engine
@@ -287,6 +287,22 @@ def test_a_record_that_does_not_fit_stops_the_engine_before_it_starts(tmp_path) 
                 Engine(run, cards)
     finally:
         run.close()
+
+
+def test_a_decision_by_a_hair_may_fall_out_otherwise_and_a_sure_one_may_not(marks) -> None:
+    run, _ = marks
+    record = read_record(run.adapter).model_copy(update={"offsets": {}})
+
+    def canary(margin: float) -> Canary:
+        scores = (margin, 0.0)
+        case = Case(phase="begin", task_id="c", segments=("", ""), candidates=("a", "b"), scores=scores, margin=margin)
+        return Canary(stamp="s", codec="marks", cases=(case,))
+
+    assert compare_marks(canary(0.1), [[0.0, 0.1]], record).largest_gap == pytest.approx(0.1)
+    with pytest.raises(EngineFailure, match="decides 'b'"):
+        compare_marks(canary(0.6), [[0.3, 0.4]], record)
+    with pytest.raises(EngineFailure, match=r"up to 1\.20"):
+        compare_marks(canary(0.1), [[1.3, 0.0]], record)
 
 
 def test_the_canary_has_every_decision_and_is_made_once_per_training(marks) -> None:
