@@ -111,7 +111,7 @@ async def test_marks_equal_the_exported_models_and_a_killed_engine_comes_back(ro
         theirs = await asyncio.to_thread(policy.score, contexts(cards))
         exported = Learned(*load_base(str(run.merged), dtype="bfloat16"), name="exported", offsets=OFFSETS)
         assert np.abs(theirs - exported.score(contexts(cards))).max() < 0.5
-        assert theirs.std() > 0.5
+        assert theirs.std() > 0.2
 
         schema = begin_schema([card.name for card in cards])
         answer = (await engine.client.answer("Say hello.", schema, max_tokens=64)).text
