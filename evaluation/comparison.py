@@ -25,6 +25,7 @@ from evaluation.result import (
 from evaluation.statistics import Bootstrap, Estimate, SignFlip, Values, benjamini_hochberg, entropy_bits, holm
 from evaluation.words import name_of
 from providers.base import ProviderCard
+from router.codec import CodecName
 from router.decisions import NONE
 from router.policies.registry import ABLATIONS
 from router.table import RoutingTable
@@ -42,6 +43,7 @@ class Choice:
     columns: tuple[Columns, ...]
     values: Values
     fallbacks: int = 0
+    constrained: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Material:
     shuffled: RoutingTable | None = None
     alone: RoutingTable | None = None
     chars_per_token: float | None = None
+    codec: CodecName = "marks"
     missing: Mapping[str, str] = field(default_factory=dict)
     in_mode_changes: float | None = None
     agent: str = ""
@@ -108,7 +111,7 @@ class _Judge:
     def _choice(self, name: str, made: Decisions) -> Choice:
         columns = tuple(self.outcomes.columns(picks, name) for picks in made.arms)
         values = metrics.average([taken(self.outcomes.correct, picks) for picks in columns])
-        return Choice(columns, values, made.fallbacks)
+        return Choice(columns, values, made.fallbacks, made.constrained)
 
     def p_values(self, differences: Sequence[Values]) -> list[float | None]:
         return self._flips.p_values(differences)
@@ -157,6 +160,8 @@ class _Judge:
             by_family=metrics.by_family(outcomes, choice.values),
             failures=failures(outcomes, choice.columns) if name != ORACLE_CROSSFIT else None,
             fallbacks=choice.fallbacks,
+            constrained=choice.constrained,
+            legal_share=self._legal(name, choice),
             seeds=1 if name == ORACLE_CROSSFIT else len(choice.columns),
         )
 
@@ -195,6 +200,13 @@ class _Judge:
         """Characters as tokens of the router's tokenizer, at its mean rate on the retrieved texts."""
         rate = self.material.chars_per_token
         return None if chars is None or rate is None else chars / rate
+
+    def _legal(self, name: str, choice: Choice) -> float | None:
+        """The share of answers in words that were legal by themselves."""
+        if self.material.codec != "json" or name not in ("trained", "untrained"):
+            return None
+        illegal = choice.fallbacks + choice.constrained
+        return 1 - illegal / max(1, len(self.outcomes.task_ids) * len(choice.columns))
 
     def _by_repeat(self, name: str, choice: Choice) -> tuple[float | None, ...]:
         if name == ORACLE_CROSSFIT:

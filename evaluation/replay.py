@@ -99,6 +99,7 @@ async def _evaluate(run: Run, split: str) -> Evaluation:
             shuffled=shuffled,
             alone=alone,
             chars_per_token=rate,
+            codec=config.train.codec,
             missing=asked.missing,
             in_mode_changes=changed / pairs if pairs else None,
             recommended_on_dev=recommended_on_dev(run),
@@ -222,6 +223,7 @@ class _Asking:
             key=key,
             arms=(tuple(_single_arm(decision) for decision in decisions),),
             fallbacks=sum(decision.fallback for decision in decisions),
+            constrained=sum(decision.constrained for decision in decisions),
         )
 
     async def _lots(self, key: str, seeds: Sequence[int]) -> Decisions:
@@ -287,7 +289,10 @@ class _Asking:
         if name in ABLATIONS:
             stamps["router"] = self._material.router
         if name in ("trained", "untrained", AVERAGE, *ABLATIONS):
-            stamps["train"] = content_hash(config.train.base, template_hash(config.train.codec, self._cards))
+            # With marks nothing is decoded, so what was asked before this setting existed stands.
+            decoding = (config.evaluate.constrained,) if config.train.codec == "json" else ()
+            hashed = template_hash(config.train.codec, self._cards)
+            stamps["train"] = content_hash(config.train.base, hashed, *decoding)
         if name in ("trained", AVERAGE, *ABLATIONS):
             stamps["adapter"] = _folder_hash(self._run.adapter)
         if name in ("heads", AVERAGE, *ABLATIONS):
@@ -349,6 +354,7 @@ def policy_material(run: Run, explore: RoutingTable | None, cards: tuple[Provide
         adapter_path=run.adapter,
         base=config.train.base,
         codec=config.train.codec,
+        constrained=config.evaluate.constrained,
         chat=run.models.get("router") if config.models.router else None,
     )
 

@@ -97,6 +97,10 @@ class PolicyResult(Flow):
     failures: Failures | None = None
     fallbacks: int = 0
     """Decisions that a counted rule took because a model's answer was illegal."""
+    constrained: int = 0
+    """Decisions that were asked for again among legal answers alone because a model's own was illegal."""
+    legal_share: float | None = None
+    """Of a language model's answers without constraint; None for policies that answer with scores or rules."""
     seeds: int = 1
     """Policy seeds averaged."""
 
@@ -303,6 +307,7 @@ class Decisions(Flow):
     arms: tuple[tuple[str, ...], ...]
     """Per policy seed, per task in the table's order."""
     fallbacks: int = 0
+    constrained: int = 0
 
 
 class DecisionLog(Flow):

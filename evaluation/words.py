@@ -127,7 +127,7 @@ def interval(low: float | None, high: float | None, *, signed: bool = False) -> 
 def findings(evaluation: Evaluation, *, rivals: bool = True) -> list[str]:
     """What was found: the levels, the trained routers, recommended first (with `rivals` against random and untrained),
     and the control. A difference that its interval does not carry is said to be not settled."""
-    sentences = (_levels(evaluation), *_routers(evaluation, rivals), _shuffle(evaluation))
+    sentences = (_levels(evaluation), *_routers(evaluation, rivals), *_legal(evaluation), _shuffle(evaluation))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -200,6 +200,22 @@ def _against(comparison: Comparison) -> str:
     name = POLICIES[comparison.against].name
     spread = interval(comparison.ci_low, comparison.ci_high, signed=True)
     return f"{points(comparison.delta)} against {name[0].lower()}{name[1:]} ({spread})"
+
+
+def _legal(evaluation: Evaluation) -> list[str]:
+    """How many answers of models that answer in words were legal decisions by themselves, and what became of others."""
+    found = []
+    for name, result in evaluation.policies.items():
+        if result.legal_share is None:
+            continue
+        rest = ""
+        if result.constrained:
+            rest = f"; the other {result.constrained} were asked for again under constraint, and all are legal"
+        elif result.fallbacks:
+            rest = f"; for the other {result.fallbacks} a rule decided"
+        share = percent(result.legal_share)
+        found.append(f"{POLICIES[name].name}: {share} of its answers are legal without constraint{rest}.")
+    return found
 
 
 def _shuffle(evaluation: Evaluation) -> str:

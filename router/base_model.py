@@ -64,8 +64,8 @@ def load_base(base: str, *, dtype: Dtype, cache: Path | None = None) -> tuple[Pr
         model = AutoModelForCausalLM.from_pretrained(location, dtype=getattr(torch, dtype), attn_implementation="sdpa")
     except (OSError, ValueError) as error:
         raise EngineError(
-            f"base model {base} cannot be loaded from {location} ({_first_line(error)}); "
-            f"set train.base to `{WHEEL_BASE}`, a folder with a causal language model, or a hub id that is reachable"
+            f"base model {base} cannot be loaded from {location} ({_first_line(error)}); set train.base to "
+            f"`{WHEEL_BASE}`, a folder with a causal language model, or a hub id that is reachable{_offline(location)}"
         ) from error
     return model, tokenizer
 
@@ -76,6 +76,12 @@ def quiet_loading() -> None:
 
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _offline(location: str) -> str:
+    """What else to mend where a hub id was meant and the hub is switched off."""
+    off = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    return " (HF_HUB_OFFLINE is set: with 0 it is fetched once)" if off and not Path(location).is_dir() else ""
 
 
 def _first_line(error: Exception) -> str:

@@ -26,6 +26,8 @@ class BeginDecision(Flow):
     combine: Literal["single", "concat", "fuse"] = "single"
     fallback: bool = False
     """True where a model's answer was illegal and a counted rule decided instead."""
+    constrained: bool = False
+    """True where a model's own answer was illegal and it was asked again among legal ones alone."""
 
     @property
     def arm(self) -> str:
@@ -37,6 +39,7 @@ class InDecision(Flow):
 
     action: InMode
     fallback: bool = False
+    constrained: bool = False
 
 
 class EndDecision(Flow):
@@ -44,6 +47,7 @@ class EndDecision(Flow):
 
     providers: tuple[str, ...] = ()
     fallback: bool = False
+    constrained: bool = False
 
 
 class Arm(Flow):

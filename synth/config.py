@@ -318,6 +318,9 @@ class EvaluateConfig(Section):
     """Also run the control in which retrieved texts are shuffled across families."""
     alone: bool = True
     """Also run the agent without long-term memory: with working memory, and bare as often as there are arms (luck)."""
+    constrained: bool = True
+    """With the json codec, ask again among legal answers alone where a router's own is illegal; false lets a counted
+    rule decide. Either way the share of legal answers without constraint is stated."""
     online: OnlineConfig = OnlineConfig()
     agent: AgentConfig | None = None
     """Another task agent for the evaluation alone: whether a router carries over to one it was not trained with."""

@@ -72,6 +72,31 @@ def test_embedded_is_the_default() -> None:
     assert load_config(embedded) == RunConfig(name="embedded")
 
 
+@pytest.mark.parametrize("path", sorted((CONFIGS[0].parent / "accelerate").glob("*.yaml")), ids=lambda path: path.stem)
+def test_accelerate_reads_its_configs_without_an_unknown_key(path: Path) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    config = load_config_from_file(str(path))
+    assert (config.num_processes, config.mixed_precision) == (4, "no")
+    assert {"ddp": "MULTI_GPU", "fsdp": "FSDP"}[path.stem] == config.distributed_type.value
+    command = ["--config_file", str(path), "-m", "memroute", "train", "CONFIG", "--only", "lm"]
+    launched, *_ = _validate_launch_command(launch_command_parser().parse_args(command))
+    assert (launched.use_fsdp, launched.multi_gpu) == (path.stem == "fsdp", path.stem == "ddp")
+    assert launched.training_script_args == ["train", "CONFIG", "--only", "lm"]
+
+
+def test_embedded_long_has_more_tasks_of_the_same_kind_and_no_cap() -> None:
+    configs = {path.stem: load_config(path) for path in CONFIGS}
+    long, short = configs["embedded-long"], configs["embedded"]
+    assert long.suite.explore >= 2000
+    assert long.suite.options == {"explore": long.suite.explore}
+    assert long.train.max_minutes is None
+    for section in ("agent", "providers", "encoder", "explore", "rewards", "evaluate"):
+        assert getattr(long, section) == getattr(short, section)
+    assert long.train.model_copy(update={"max_minutes": short.train.max_minutes}) == short.train
+
+
 def test_governance_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("name: x\ngovernance: off\n", encoding="utf-8")

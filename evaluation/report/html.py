@@ -16,6 +16,7 @@ from evaluation.report.behaviour import cost_view, coverage_bands, failure_rows,
 from evaluation.report.page import Page, gather, headroom_marks
 from evaluation.report.tables import write_csv
 from evaluation.result import ROUTERS, Comparison, Evaluation
+from evaluation.retrained import CHANGES, ROUTER_WORDS, UNCHANGED
 from providers.files import write_atomically
 from router.decisions import NONE
 
@@ -102,6 +103,9 @@ def environment() -> jinja2.Environment:
         "fate_names": fate_names,
         "short_count": charts.short_count,
         "transfer_words": words.transfer,
+        "changes": CHANGES,
+        "unchanged": UNCHANGED,
+        "router_words": ROUTER_WORDS,
     }
     return environment
 

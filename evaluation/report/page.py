@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from evaluation.metrics import SOLVED
 from evaluation.report.charts import Mark, Scale, nice_scale
 from evaluation.report.details import packed
+from evaluation.report.retrained import RetrainedView, retrained_views
 from evaluation.result import ROUTERS, DecisionLog, Evaluation
 from evaluation.words import POLICIES, percent, policy_words
 from router.decisions import NONE
@@ -70,6 +71,8 @@ class Page:
     test: Evaluation | None = None
     transfers: tuple[Evaluation, ...] = ()
     """Evaluations with a task agent that the routers were not trained with, by file name."""
+    retrained: tuple[RetrainedView, ...] = ()
+    """Routers that were trained again: ablations, a provider left out, the learning curve; by split."""
     router: str | None = None
     """The trained router that the detailed figures follow: the recommended one, else the first that was evaluated."""
     tasks: tuple[TaskView, ...] = ()
@@ -100,6 +103,7 @@ def gather(run: Run) -> Page:
         evaluation=evaluation,
         test=_evaluation(run, "test"),
         transfers=tuple(Evaluation.load(path) for path in sorted(run.evaluation.glob("*-agent-????????.json"))),
+        retrained=retrained_views(run.evaluation),
         router=router,
         tasks=tasks,
         details=details,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,12 +20,14 @@ from router.codec import (
     Prompt,
     fallback_begin,
 )
+from router.constrained import Language, TokenFilter, begin_language, end_language, in_language
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, Policy
 from router.marks import Encoded, MarkTokenizer, collate, mark_scores
 from router.policies.marking import MarksPolicy
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BATCH = 16
@@ -63,8 +65,10 @@ class Learned(MarksPolicy):
         *,
         seed: int = 0,
         dtype: Dtype = "bfloat16",
+        constrained: bool = False,
     ) -> Policy:
-        """The router on `base`: trained with an adapter, untrained without. `seed` is for the json codec's fallback.
+        """The router on `base`: trained with an adapter, untrained without. `seed` is for the json codec's fallback,
+        `constrained` for its illegal answers.
 
         Raises `EngineError` where the base cannot be loaded, or the adapter was trained on other prompts or providers.
         """
@@ -73,7 +77,7 @@ class Learned(MarksPolicy):
         record = read_record(adapter) if adapter else None
         descriptors = record.descriptors if record else None
         if codec == "json":
-            return Generating(model, tokenizer, name=name, seed=seed, descriptors=descriptors)
+            return Generating(model, tokenizer, name=name, seed=seed, descriptors=descriptors, constrained=constrained)
         return cls(model, tokenizer, name=name, offsets=record.offsets if record else None, descriptors=descriptors)
 
     def score_prompts(self, prompts: Sequence[Prompt]) -> list[list[float]]:
@@ -97,10 +101,10 @@ class Learned(MarksPolicy):
 
 
 class Generating:
-    """The router in the json codec: greedy answers to the prompt as a user turn; an illegal one is replaced by a
-    counted rule.
+    """The router in the json codec: greedy answers to the prompt as a user turn.
 
-    Begin falls back to a seeded draw among non-empty previews, In to no_op, End to storing nothing.
+    An illegal one is asked again among legal answers alone where `constrained` is set. Otherwise a counted rule stands
+    in for it: Begin falls back to a seeded draw among non-empty previews, In to no_op, End to storing nothing.
     """
 
     def __init__(
@@ -111,40 +115,57 @@ class Generating:
         name: str,
         seed: int = 0,
         descriptors: Sequence[str] | None = None,
+        constrained: bool = False,
     ) -> None:
         """`descriptors` as for `Learned`."""
         self.name = name
         self._descriptors = descriptors
+        self._constrained = constrained
         self._model: Any = model
         self._tokenizer: Any = tokenizer
         self._seed = seed
         self._ends = stop_tokens(model, tokenizer)
         self._padding = pad_token(tokenizer, self._ends)
         self._codec = JsonCodec()
+        self._filter: TokenFilter | None = None
         self._lock = threading.Lock()
 
     async def begin(self, context: BeginContext) -> BeginDecision:
-        answer = await self._ask(self._codec.begin(context.told(self._descriptors)), ANSWER_TOKENS)
+        told = context.told(self._descriptors)
+        names = [preview.provider for preview in context.previews]
+        if not names:
+            return BeginDecision()
+        prompt = self._codec.begin(told)
         try:
-            return self._codec.parse_begin(answer, context)
+            return self._codec.parse_begin(await self._ask(prompt, ANSWER_TOKENS), context)
         except ModelError:
-            return fallback_begin(context, self._seed)
+            if not self._constrained:
+                return fallback_begin(context, self._seed)
+        answer = await self._ask(prompt, ANSWER_TOKENS, begin_language(names))
+        return self._codec.parse_begin(answer, context).model_copy(update={"constrained": True})
 
     async def step(self, context: InContext) -> InDecision:
         if not context.summary:
             return InDecision(action="no_op")
-        answer = await self._ask(self._codec.in_(context), ANSWER_TOKENS)
+        prompt = self._codec.in_(context)
         try:
-            return self._codec.parse_in(answer)
+            return self._codec.parse_in(await self._ask(prompt, ANSWER_TOKENS))
         except ModelError:
-            return InDecision(action="no_op", fallback=True)
+            if not self._constrained:
+                return InDecision(action="no_op", fallback=True)
+        answer = await self._ask(prompt, ANSWER_TOKENS, in_language())
+        return self._codec.parse_in(answer).model_copy(update={"constrained": True})
 
     async def end(self, context: EndContext) -> EndDecision:
-        answer = await self._ask(self._codec.end(context.told(self._descriptors)), ANSWER_TOKENS_END)
+        prompt = self._codec.end(context.told(self._descriptors))
         try:
-            return self._codec.parse_end(answer, context)
+            return self._codec.parse_end(await self._ask(prompt, ANSWER_TOKENS_END), context)
         except ModelError:
-            return EndDecision(fallback=True)
+            if not self._constrained:
+                return EndDecision(fallback=True)
+        names = [card.name for card in context.cards if card.accepts(context.outcome)]
+        answer = await self._ask(prompt, _longest_end(names), end_language(names))
+        return self._codec.parse_end(answer, context).model_copy(update={"constrained": True})
 
     def answer(self, prompt: str, phase: str) -> str:
         """The greedy answer to a prompt of that phase (begin, in or end), legal or not."""
@@ -154,14 +175,15 @@ class Generating:
         """As `answer`, and the least logit by which one of its tokens was ahead of the next likely one."""
         return self._generate(prompt, _answer_tokens(phase))
 
-    async def _ask(self, prompt: Prompt, tokens: int) -> str:
-        return (await asyncio.to_thread(self._generate, prompt.text, tokens))[0]
+    async def _ask(self, prompt: Prompt, tokens: int, language: Language | None = None) -> str:
+        return (await asyncio.to_thread(self._generate, prompt.text, tokens, language))[0]
 
-    def _generate(self, text: str, tokens: int) -> tuple[str, float]:
+    def _generate(self, text: str, tokens: int, language: Language | None = None) -> tuple[str, float]:
         import torch
 
         with self._lock, torch.inference_mode():
             prompt = torch.tensor([chat_tokens(self._tokenizer, text)], device=self._model.device)
+            allowed = None if language is None else self._allowed(prompt.shape[1], language)
             output = self._model.generate(
                 input_ids=prompt,
                 attention_mask=torch.ones_like(prompt),
@@ -171,10 +193,21 @@ class Generating:
                 pad_token_id=self._padding,
                 output_logits=True,
                 return_dict_in_generate=True,
+                prefix_allowed_tokens_fn=allowed,
             )
         answer: str = self._tokenizer.decode(output.sequences[0, prompt.shape[1] :], skip_special_tokens=True)
         ahead = [(best[0] - best[1]).item() for best in (step[0].float().topk(2).values for step in output.logits)]
         return answer.strip(), min(ahead)
+
+    def _allowed(self, prompt_length: int, language: Language) -> Callable[[int, torch.Tensor], list[int]]:
+        if self._filter is None:
+            self._filter = TokenFilter(self._tokenizer, self._ends)
+        return self._filter.prefix_function(prompt_length, language)
+
+
+def _longest_end(names: Sequence[str]) -> int:
+    """Tokens enough for an answer that keeps all of them, spelt character by character."""
+    return ANSWER_TOKENS_END + sum(len(name) + 4 for name in names)
 
 
 def _answer_tokens(phase: str) -> int:

@@ -46,6 +46,8 @@ class PolicyMaterial:
     adapter_path: Path | None = None
     base: str = "smollm2-135m"
     codec: CodecName = "marks"
+    constrained: bool = False
+    """Whether illegal answers of the json codec are asked for again among legal ones alone."""
     chat: ChatModel | None = None
     """The frozen model of `prompt_route`; without one the untrained base model scores the provider names."""
     router: RouterName = "trained"
@@ -100,20 +102,28 @@ def build_policies(names: Sequence[str], material: PolicyMaterial) -> tuple[dict
     return built, missing
 
 
-def _untrained(material: PolicyMaterial) -> Policy:
+def _loaded(material: PolicyMaterial, adapter: Path | None) -> Policy:
+    """The language model, trained with an adapter."""
     from router.policies.learned import Learned
 
-    return Learned.load(material.base, None, material.codec, material.cards, seed=material.seed)
+    return Learned.load(
+        material.base,
+        adapter,
+        material.codec,
+        material.cards,
+        seed=material.seed,
+        constrained=material.constrained,
+    )
+
+
+def _untrained(material: PolicyMaterial) -> Policy:
+    return _loaded(material, None)
 
 
 def _trained(material: PolicyMaterial) -> Policy:
     adapter = material.need_trained(material.adapter_path, "adapter")
-    from router.policies.learned import Learned
-
     if "trained" not in material.loaded:
-        material.loaded["trained"] = Learned.load(
-            material.base, adapter, material.codec, material.cards, seed=material.seed
-        )
+        material.loaded["trained"] = _loaded(material, adapter)
     return material.loaded["trained"]
 
 

@@ -11,7 +11,7 @@ from providers.types import Outcome, Split, Task
 from synth.tasks.factbook_score import score
 from synth.tasks.factbook_server import SiteServer
 from synth.tasks.factbook_site import load_site
-from synth.tasks.factbook_tasks import make_tasks
+from synth.tasks.factbook_tasks import CAPACITY, make_tasks
 from synth.tasks.factbook_tools import OpenTool, SearchTool
 
 if TYPE_CHECKING:
@@ -23,15 +23,18 @@ CONNECTIONS = 64
 class Factbook:
     """Seven families of question, four pools that share neither countries asked about nor wording.
 
-    `port` is the port of the site on 127.0.0.1; 0 takes any free one.
+    `port` is the port of the site on 127.0.0.1; 0 takes any free one. `explore` is how many exploration tasks are made.
     """
 
     name = "factbook"
 
-    def __init__(self, seed: int = 0, port: int = 0) -> None:
+    def __init__(self, seed: int = 0, port: int = 0, explore: int = CAPACITY[Split.EXPLORE]) -> None:
         if not isinstance(port, int) or not 0 <= port <= 65535:
             raise ConfigError(f"suite.options.port is {port!r}: give a port from 1 to 65535, or 0 for any free one.")
+        if not isinstance(explore, int) or explore < 0:
+            raise ConfigError(f"suite.options.explore is {explore!r}: give a number of tasks from 0 up.")
         self._seed = seed
+        self._explore = explore
         self._port = port
         self._tasks: dict[Split, list[Task]] | None = None
         self._server: SiteServer | None = None
@@ -62,7 +65,7 @@ class Factbook:
     def tasks(self, split: Split, limit: int | None = None) -> list[Task]:
         """Tasks of a split in a fixed order that keeps the mix of families at any prefix."""
         if self._tasks is None:
-            self._tasks = make_tasks(load_site(), self._seed)
+            self._tasks = make_tasks(load_site(), self._seed, self._explore)
         tasks = self._tasks[split]
         if limit is not None and limit > len(tasks):
             raise SuiteError(

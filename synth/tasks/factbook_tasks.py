@@ -44,16 +44,17 @@ _TRAP_ATTEMPTS = 20
 """Baits tried for one trap before the next kind of trap has its turn."""
 
 
-def make_tasks(site: Site, seed: int) -> dict[Split, list[Task]]:
+def make_tasks(site: Site, seed: int, explore: int = CAPACITY[Split.EXPLORE]) -> dict[Split, list[Task]]:
     """All tasks by split, in an order that keeps the mix of families at any prefix.
 
-    Raises SuiteError where a family runs out before its capacity.
+    More tasks for `explore` begin with those of fewer. Raises SuiteError where a family runs out before its capacity.
     """
+    capacity = {**CAPACITY, Split.EXPLORE: explore}
     pools = make_pools(site, seed)
-    tasks = {Split.WARMUP: _Maker(site, pools[Split.WARMUP], Split.WARMUP, seed, ()).tasks()}
+    tasks = {Split.WARMUP: _Maker(site, pools[Split.WARMUP], Split.WARMUP, seed, ()).tasks(capacity[Split.WARMUP])}
     bait = tuple(tasks[Split.WARMUP][:BAIT])
     for split in (Split.EXPLORE, Split.DEV, Split.TEST):
-        tasks[split] = _Maker(site, pools[split], split, seed, bait).tasks()
+        tasks[split] = _Maker(site, pools[split], split, seed, bait).tasks(capacity[split])
     return tasks
 
 
@@ -69,12 +70,12 @@ class _Maker:
         self.bait = bait
         self.centres = tuple(country for country in pool.countries if self._neighbours(country))
 
-    def tasks(self) -> list[Task]:
+    def tasks(self, capacity: int) -> list[Task]:
         families = [family for family in MIX if family != "trap" or self.bait]
         total = sum(MIX[family] for family in families)
         shares = {family: MIX[family] / total for family in families}
         return _interleave(
-            {family: self._family(family, round(shares[family] * CAPACITY[self.split])) for family in families}, shares
+            {family: self._family(family, round(shares[family] * capacity)) for family in families}, shares
         )
 
     def _family(self, family: str, wanted: int) -> list[Task]:

@@ -28,6 +28,16 @@ from evaluation.report.html import write_report
 from evaluation.report.runs import report_runs
 from evaluation.report.terminal import print_table
 from evaluation.result import Evaluation
+from evaluation.retrained import (
+    UNCHANGED,
+    Ablated,
+    Ablations,
+    CurvePoint,
+    LabelCount,
+    LearningCurve,
+    LeftOut,
+    LeftOutTable,
+)
 from providers.errors import ConfigError
 from providers.registry import provider_cards
 from providers.types import Outcome, Preview, Trajectory
@@ -103,6 +113,53 @@ async def test_every_section_is_there(run: Run) -> None:
         "0123456789abcdef",
     ):
         assert words_ in text
+
+
+async def test_routers_that_were_trained_again_have_a_section(run: Run) -> None:
+    before = " ".join((await reported(run)).text)
+    assert "Learning curve" not in before
+    low, high = {"ci_low": 0.3, "ci_high": 0.5}, {"delta_ci_low": -0.2, "delta_ci_high": -0.01}
+    base = {"router": "heads", "way": "replay", "runs": 1, "accuracy": 0.4, "n": 70, **low}
+    base |= {"top_two_share": 0.6, "entropy": 1.5}
+    rows = (
+        Ablated.model_validate({**base, "change": UNCHANGED, "delta": 0.0, "delta_ci_low": 0.0, "delta_ci_high": 0.0}),
+        Ablated.model_validate({**base, "change": "no_probe", "delta": -0.1, "p": 0.01, "p_holm": 0.02, **high}),
+    )
+    labels = (LabelCount(change="in_no_threshold", phase="in", rows=1200, labels=1200, positive_share=0.25),)
+    missing = {"five": "it needs a sixth provider"}
+    Ablations(runs=("made",), split="dev", tasks=70, rows=rows, labels=labels, missing=missing).save(run.evaluation)
+    gain = {"gain": 0.04, "gain_ci_low": -0.01, "gain_ci_high": 0.09, "n": 70, "best_share": 0.1}
+    seen = {"trained_with": 0.5, "hidden": 0.4, "added": 0.44, "chosen": 0.21, "chosen_when_trained": 0.3}
+    left = LeftOut(provider="insight_graph", router="lm", correct_where_chosen=0.66, **gain, **seen)
+    LeftOutTable(run="made", split="dev", tasks=70, rows=(left,)).save(run.evaluation)
+    point = {"router": "heads", "rows": 40, "accuracy": 0.4, "n": 70, **low, "delta_vs_best": -0.1, **high}
+    points = tuple(
+        CurvePoint.model_validate({**point, "share": share, "trained_on": tasks})
+        for share, tasks in ((0.5, 105), (1, 210))
+    )
+    LearningCurve(
+        run="made",
+        split="dev",
+        tasks=70,
+        best_single="expel",
+        best_single_accuracy=0.45,
+        oracle_crossfit=0.6,
+        points=points,
+    ).save(run.evaluation)
+    structure = parsed(write_report(run).read_text(encoding="utf-8"))
+    text = " ".join(" ".join(structure.text).split())
+    assert "#retrained" in structure.links
+    for found in (
+        "No previews",
+        "−10.0 −20.0 to −1.0",
+        "0.020",
+        "1,200",
+        "Five providers: not made, it needs a sixth provider.",
+        "InsightGraph 50.0% 40.0% 44.0% +4.0 −1.0 to +9.0 21% 30% 66%",
+        "Heads 105 40 40.0% 30.0 to 50.0 −10.0",
+        "the cross-fitted oracle solves 60.0%",
+    ):
+        assert found in text, found
 
 
 async def test_it_needs_no_network(run: Run) -> None:

@@ -183,6 +183,16 @@ def test_a_base_that_is_not_there_is_named(tmp_path, monkeypatch):
         load_base(str(tmp_path / "empty"), dtype="float32")
 
 
+def test_a_hub_name_without_a_network_says_what_switches_the_hub_off(tmp_path, monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(EngineError, match=r"someone/some-model cannot be loaded .*HF_HUB_OFFLINE is set"):
+        load_base("someone/some-model", dtype="float32")
+
+
 @pytest.mark.slow
 async def test_the_real_base_answers_marks_and_labels():
     policy = Learned.load("smollm2-135m", None, "marks", CARDS)

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from providers.errors import SuiteError
+from providers.errors import ConfigError, SuiteError
 from providers.tools import Tool
 from providers.types import Split, Task
 from synth.tasks.factbook import Factbook
@@ -47,6 +47,16 @@ def test_enough_tasks_with_ids_of_their_own() -> None:
     assert len({task.question for task in everything}) == len(everything)
     with pytest.raises(SuiteError, match=r"lower suite\.dev"):
         Factbook().tasks(Split.DEV, 10_000)
+
+
+def test_more_exploration_tasks_leave_the_first_ones_and_the_other_splits_as_they_are() -> None:
+    usual, larger = suite_tasks(), Factbook(seed=0, explore=2400)
+    explore = larger.tasks(Split.EXPLORE)
+    assert len(explore) == len({task.id for task in explore}) == 2400
+    assert explore[:1000] == usual[Split.EXPLORE]
+    assert all(larger.tasks(split) == usual[split] for split in (Split.WARMUP, Split.DEV, Split.TEST))
+    with pytest.raises(ConfigError, match="number of tasks"):
+        Factbook(explore=-1)
 
 
 def test_the_seed_decides_the_tasks() -> None:
