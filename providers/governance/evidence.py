@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -234,9 +234,12 @@ class Evidence:
         return any(group.grounded for group in self.supporting)
 
 
-def gather(candidate: Candidate, pool: Sequence[Observation]) -> Evidence:
+def gather(
+    candidate: Candidate, pool: Sequence[Observation], says: Callable[[str, str], Relation] = relation
+) -> Evidence:
     """Search the candidate's observations and the whole pool for what supports and what contradicts its claim.
 
+    `says` tells what a text says of a claim.
     The cluster that a candidate came with is only a proposal: members about something else are set aside, and what was
     put into another cluster by mistake is found again.
     """
@@ -246,17 +249,17 @@ def gather(candidate: Candidate, pool: Sequence[Observation]) -> Evidence:
     own = {observation.id for observation in candidate.observations}
     everything = {observation.id: observation for observation in (*candidate.observations, *pool)}
     for observation in everything.values():
-        says = relation(candidate.claim, observation.text)
-        if says == "unrelated":
+        said = says(candidate.claim, observation.text)
+        if said == "unrelated":
             if observation.id in own:
                 aside.append((observation, "about something else"))
             continue
         scope = scope_of(observation.environment, candidate.environment)
         if scope in ("older", "other"):
-            narrowing = "supports it" if says == "supports" else "narrows it: contradicts it"
+            narrowing = "supports it" if said == "supports" else "narrows it: contradicts it"
             where = "an older version" if scope == "older" else "another environment"
             aside.append((observation, f"{narrowing} in {where} ({observation.environment})"))
-        elif says == "supports":
+        elif said == "supports":
             supporting.append(observation)
         else:
             contradicting.append(observation)

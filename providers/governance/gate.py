@@ -16,9 +16,11 @@ from providers.governance.evidence import (
     Evidence,
     Group,
     Observation,
+    Relation,
     dependency_groups,
     dependency_of,
     gather,
+    relation,
 )
 from providers.types import Flow
 
@@ -58,10 +60,12 @@ class Case:
     candidate: Candidate
     pool: Sequence[Observation] = ()
     checker: Checker = unchecked
+    says: Callable[[str, str], Relation] = relation
+    """What a text says of a claim."""
 
     @cached_property
     def evidence(self) -> Evidence:
-        return gather(self.candidate, self.pool)
+        return gather(self.candidate, self.pool, self.says)
 
     @cached_property
     def groups(self) -> int:

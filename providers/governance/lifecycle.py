@@ -18,7 +18,7 @@ from providers.governance.likeness import LEAST_COSINE, MERGE_FROM, Likeness, ac
 from providers.governance.ranking import CONFLICT_ABOVE, conflicting
 from providers.governance.verifier import Verdict, Verifier
 from providers.governance.words import FIELDS, in_words, only, trust_in_words
-from providers.governance.writing import audited, gated, joined, observed, support_of
+from providers.governance.writing import audited, claim_of, gated, joined, observed, says_of, support_of
 from providers.space import Space
 from providers.types import Descriptor, Origin, Record, Trajectory, content_hash
 
@@ -123,6 +123,8 @@ class Governor:
                 self._filter(space, record, verdict)
             else:
                 fresh.append(self._attach(space, record, trajectory, verdict, run))
+        if self.rules.gate:
+            self._reconsider(space, fresh)
         if self.goes_on:
             for record in fresh:
                 current = space.existing(record.id)
@@ -165,8 +167,22 @@ class Governor:
         known = record.descriptor or Descriptor()
         found = self._admitted(record, known)
         if self.rules.gate and found.state != "rejected" and not known.review:
-            found = gated(found, audited(space, record))
-        return record.model_copy(update={"state": found.state}), found.reason
+            audit = audited(space, record)
+            found, known = gated(found, audit), known.model_copy(update={"support": audit.support})
+        return record.model_copy(update={"state": found.state, "descriptor": known}), found.reason
+
+    def _reconsider(self, space: Space, fresh: Sequence[Record]) -> None:
+        """Decide again on what waits and is supported by what just came."""
+        claims = [claim_of(record) for record in fresh]
+        for record in space.records(state=("candidate",)):
+            known = record.descriptor
+            if known is None or not known.observations or any(record.id == new.id for new in fresh):
+                continue
+            claim = claim_of(record)
+            if any(says_of(claim, said) == "supports" for said in claims):
+                placed, reason = self._placed(space, record)
+                if placed != record:
+                    space.update(placed, placed.state, reason)
 
     def _distrust(self, space: Space, record: Record, trust: float, usual: float) -> None:
         known = record.descriptor
@@ -217,10 +233,14 @@ class Governor:
             same_action = action_of(record) == action_of(other)
             if found >= MERGE_FROM and same_action:
                 self._merge(space, record, other, found)
-            elif not _made_together(record, other) and conflicting(
+            elif not self._agree(record, other) and conflicting(
                 found, (action_of(record), action_of(other)), (labels[0], labels[1])
             ):
                 _resolve(space, record, other, found)
+
+    def _agree(self, one: Record, other: Record) -> bool:
+        """Whether two records cannot conflict: one run left both, or the gate takes each as evidence for the other."""
+        return _made_together(one, other) or (self.rules.gate and says_of(claim_of(one), claim_of(other)) == "supports")
 
     def _merge(self, space: Space, one: Record, other: Record, likeness: float) -> None:
         """Two records that say the same become the stronger one, with the evidence of both."""

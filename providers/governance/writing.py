@@ -1,7 +1,8 @@
 """The write gate before admission: what the runs behind a record saw of it, as the evidence that the gate counts.
 
 A record is a candidate memory. Each of its runs gives one observation of it, with the lineage of the page or tool that
-the run had it from, so runs that read one source, or repeat what they were told, count once.
+the run had it from, so runs that read one source, or repeat what they were told, count once. What other records of the
+space say of the same things counts, too: one lesson is seldom worded twice alike.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from providers.governance.evidence import (
     COPY_WORDS,
     Candidate,
     Observation,
+    Relation,
     dependency_groups,
     dependency_keys,
     effective_support,
@@ -39,6 +41,7 @@ MOST_OBSERVATIONS = 64
 _UNSAID = frozenset(("code", "code_id", "edited_from", "reject_reason", "source_status"))
 """Parts of payloads that make no claim."""
 _NAMED = re.compile(r'"([^"]+)"')
+_ASIDE = re.compile(r'"[^"]+"|\([^()]*\)')
 
 
 def claim_of(record: Record) -> str:
@@ -95,17 +98,31 @@ def support_of(observations: Sequence[Observation]) -> float:
 
 
 def case_of(space: Space, record: Record) -> Case:
-    """A record as the gate sees it: its own observations, and those of others in the space that speak against it.
-
-    Only contradictions are searched for: lessons that differ in the thing that they name share most of their other
-    words, and would else support each other.
-    """
+    """A record as the gate sees it: its own observations, and those of others in the space that speak of the same."""
     claim = claim_of(record)
     own = record.descriptor.observations if record.descriptor is not None else ()
     environments = [observation.environment for observation in own if observation.environment]
     environment = max(environments, key=environments.count) if environments else ""
     candidate = Candidate(id=record.id, claim=claim, environment=environment, observations=own)
-    return Case(candidate, tuple(_against(claim, space, record)))
+    return Case(candidate, tuple(_others(claim, space, record)), says=says_of)
+
+
+def says_of(claim: str, text: str) -> Relation:
+    """What one lesson says of another: they name the same quoted things, then as `relation` by what is said of these.
+
+    Quoted names are held against each other apart: lessons that differ in the one thing that they name share most of
+    their other words, and would else support each other. What stands in brackets is left out.
+    """
+    if claim == text:
+        return "supports"
+    named, others = set(_NAMED.findall(claim)), set(_NAMED.findall(text))
+    if not named and not others:
+        return relation(claim, text)
+    fewer, more = sorted((named, others), key=len)
+    if not fewer or not fewer <= more:
+        return "unrelated"
+    found = relation(_ASIDE.sub(" ", claim), _ASIDE.sub(" ", text))
+    return found if found != "supports" or named == others else "unrelated"
 
 
 def audited(space: Space, record: Record) -> Audit:
@@ -146,22 +163,13 @@ def _nearest(claim: str, observations: Sequence[Observation]) -> Observation | N
     return best[1]
 
 
-def _against(claim: str, space: Space, record: Record) -> Iterator[Observation]:
-    named = set(_NAMED.findall(claim))
+def _others(claim: str, space: Space, record: Record) -> Iterator[Observation]:
     for other in space.records(state=GATED):
         if other.id == record.id or other.descriptor is None:
             continue
         for observation in other.descriptor.observations:
-            if _same_thing(named, set(_NAMED.findall(observation.text))) and (
-                relation(claim, observation.text) == "contradicts"
-            ):
+            if says_of(claim, observation.text) != "unrelated":
                 yield observation.model_copy(update={"id": f"{other.id}:{observation.id}"})
-
-
-def _same_thing(named: set[str], others: set[str]) -> bool:
-    """Whether two statements are about the same quoted names; those without any are compared by their words alone."""
-    fewer, more = sorted((named, others), key=len)
-    return bool(fewer) == bool(more) and fewer <= more
 
 
 def _strings(value: Any) -> Iterator[str]:

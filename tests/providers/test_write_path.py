@@ -16,7 +16,7 @@ from providers.base import ReasoningItem
 from providers.governance.lifecycle import Governor, Rules
 from providers.governance.review import decide, waitlist
 from providers.governance.verifier import Verifier
-from providers.governance.writing import MOST_OBSERVATIONS, audited, claim_of, joined, observed, support_of
+from providers.governance.writing import MOST_OBSERVATIONS, audited, claim_of, joined, observed, says_of, support_of
 from providers.long_term.base import SpaceProvider
 from providers.long_term.memguard import MemGuard
 from providers.registry import load_provider
@@ -177,6 +177,36 @@ async def test_lessons_that_name_different_things_say_nothing_of_each_other(bank
     kept = {claim_of(record): record for record in provider.space.records(state=("active", "candidate", "archived"))}
     audit = audited(provider.space, kept[LESSON])
     assert (audit.support, audit.against) == (1.0, ())
+
+
+async def test_lessons_that_say_the_same_of_one_thing_in_other_words_support_each_other(bank: MemoryBank) -> None:
+    other = 'When asked how much coal a country mines in one year, read "Coal output" under "Energy" (of 2023).'
+    assert says_of(LESSON, other) == "supports"
+    await memguard(bank, content=other).store(run(1, "/niger/energy"), CORRECT)
+    provider = memguard(bank)
+    assert not provider.space.records(state=("active",))
+    await provider.store(run(2, "/niger/energy"), CORRECT)
+    assert not provider.space.records(state=("active",))
+    await provider.store(run(3, "/mali/energy"), CORRECT)
+    shown = {claim_of(record): support(record) for record in provider.space.records(state=("active",))}
+    assert shown == {LESSON: 2.0, other: 2.0}
+
+
+@pytest.mark.parametrize(
+    ("claim", "text", "says"),
+    [
+        ('Set "retries" to 5.', 'Set "retries" to 7.', "contradicts"),
+        ('Set "retries" to 5.', 'Set "retries" to 5 (as of 2024).', "supports"),
+        ('Set "retries" to 5.', 'Set "timeout" to 5.', "unrelated"),
+        ('Open "Coal" for mining.', 'Open "Coal" under "Energy" for mining.', "unrelated"),
+        ('Open "Coal" for mining.', 'Do not open "Coal" under "Energy" for mining.', "contradicts"),
+        ('Open "Coal" for mining.', "Open it for mining.", "unrelated"),
+        ("The limit is 5.", "The limit is 7.", "contradicts"),
+        ('"Coal"', '"Coal"', "supports"),
+    ],
+)
+def test_what_one_lesson_says_of_another(claim: str, text: str, says: str) -> None:
+    assert says_of(claim, text) == says
 
 
 @pytest.mark.parametrize(("decision", "state"), [("accepted", "active"), ("rejected", "rejected")])
