@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from synth.config import RunConfig
 from synth.facts import Episode, EpisodeKey, Facts, InRecord, OfferFact, Probe, Served
 from synth.tasks.base import TaskSuite, outcome_of
 from synth.workbench import Workbench
+
+GRACE_SECONDS = 5.0
+"""What an agent may take to end once it is cancelled."""
 
 
 class Host(Protocol):
@@ -138,8 +142,7 @@ async def run_episode(host: Host, prepared: Prepared, arm: Arm, key: EpisodeKey,
     limit = host.config.explore.episode_seconds
     session = _session(host, prepared, arm)
     try:
-        async with asyncio.timeout(limit):
-            trajectory = await run_agent(host, prepared.task, session, arm, max_steps)
+        trajectory = await _within(limit, run_agent(host, prepared.task, session, arm, max_steps))
         trajectory.model_dump_json()  # a lone surrogate cannot be written: it fails here, as this episode's error
         outcome = await outcome_of(host.suite, prepared.task, trajectory.answer)
         await session.end(trajectory, outcome)
@@ -154,19 +157,63 @@ async def run_episode(host: Host, prepared: Prepared, arm: Arm, key: EpisodeKey,
 async def run_agent(host: Host, task: Task, session: MemorySession, arm: Arm, max_steps: int) -> Trajectory:
     """Begin the session and let the agent run; its code is what `Heartbeat` may interrupt."""
     await session.begin()
-    trajectory = await host.agent.run(
-        task.public(),
-        host.suite.tools(task),
-        session,
-        seed=agent_seed(host.config.seed, task.id, arm.repeat),
-        max_steps=max_steps,
-    )
+    try:
+        trajectory = await host.agent.run(
+            task.public(),
+            host.suite.tools(task),
+            session,
+            seed=agent_seed(host.config.seed, task.id, arm.repeat),
+            max_steps=max_steps,
+        )
+    except SystemExit as error:
+        raise AgentError(f"the agent {host.agent.name!r} called sys.exit({error.code!r})") from error
     if not isinstance(trajectory, Trajectory):
         raise AgentError(
             f"the agent {host.agent.name!r} ended with {type(trajectory).__name__} instead of a Trajectory: "
             "let it return Trajectory.make(...)"
         )
+    if trajectory.task_id != task.id:
+        raise AgentError(
+            f"the agent {host.agent.name!r} ended with a trajectory of task {trajectory.task_id!r} on {task.id!r}: "
+            "let it make one of the task that it is given"
+        )
     return trajectory
+
+
+async def _within(limit: float, work: Coroutine[Any, Any, Trajectory]) -> Trajectory:
+    """What the work returns, within `limit` seconds; work that does not end when it is cancelled is closed.
+
+    Raises:
+        TimeoutError: there was nothing in time.
+        AgentError: the work cancelled itself.
+    """
+    running = asyncio.create_task(work)
+    running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, whatever comes of it
+    try:
+        await asyncio.wait({running}, timeout=limit)
+    finally:
+        in_time = running.done()
+        if not in_time:
+            await _end(running, work)
+    if not in_time:
+        raise TimeoutError
+    if running.cancelled():
+        raise AgentError("the agent cancelled itself")
+    return running.result()
+
+
+async def _end(running: asyncio.Task[Trajectory], work: Coroutine[Any, Any, Trajectory]) -> None:
+    """Cancel a task, again where it goes on, and close its coroutine where it still does: one agent that takes its
+    cancellation for a passing fault must not hold up all others."""
+    for grace in (GRACE_SECONDS, GRACE_SECONDS / 5):
+        running.cancel()
+        await asyncio.wait({running}, timeout=grace)
+        if running.done():
+            return
+    with suppress(RuntimeError):  # it ignores that as well
+        work.close()
+    running.cancel()
+    await asyncio.wait({running}, timeout=GRACE_SECONDS / 5)
 
 
 def _session(host: Host, prepared: Prepared, arm: Arm) -> MemorySession:

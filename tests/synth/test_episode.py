@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from toy_world import toy_config
+from toy_world import ToyAgent, toy_config
 
-from providers.types import Retrieval, Split
+from providers.types import Retrieval, Split, Trajectory
 from router.decisions import Arm
 from synth.arms import episode_key
 from synth.config import AgentConfig, ExploreConfig
@@ -97,6 +100,78 @@ async def test_a_bad_episode_ends_with_its_error_and_no_outcome(
     assert first.trajectory is None
     assert first.outcome.correct is None
     assert second.status == "done"
+
+
+class Unruly(ToyAgent):
+    """Does on a `height` task what no agent should."""
+
+    def __init__(self, deed: str) -> None:
+        super().__init__()
+        self._deed = deed
+
+    async def run(self, *arguments: Any, **named: Any) -> Trajectory:
+        done = await super().run(*arguments, **named)
+        if "height" not in done.question:
+            return done
+        if self._deed == "exits":
+            sys.exit(3)
+        if self._deed == "cancels itself":
+            raise asyncio.CancelledError
+        if self._deed == "another task":
+            return done.model_copy(update={"task_id": "elsewhere"})
+        while self._deed == "goes on":
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                continue
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            raise ValueError("what it says as it goes")
+
+
+@pytest.mark.parametrize(
+    ("deed", "status", "words"),
+    [
+        ("exits", "failed", "AgentError: the agent 'toy' called sys.exit(3)"),
+        ("cancels itself", "failed", "AgentError: the agent cancelled itself"),
+        ("another task", "failed", "ended with a trajectory of task 'elsewhere' on"),
+        ("goes on", "timeout", "no answer within 0.2 s"),
+        ("raises when it is cancelled", "timeout", "no answer within 0.2 s"),
+    ],
+)
+async def test_what_no_agent_should_do_costs_its_episode_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, status: str, words: str
+) -> None:
+    monkeypatch.setattr("synth.episode.GRACE_SECONDS", 0.05)
+    before = asyncio.all_tasks()
+    config = toy_config(
+        tmp_path,
+        agent=AgentConfig(name="test_episode:Unruly", options={"deed": deed}),
+        explore=ExploreConfig(episode_seconds=0.2),
+    )
+    with Run.open(config) as opened:
+        async with Workbench(opened) as bench:
+            first = await run(bench, await prepared(bench), Arm(provider="none"))
+            second = await run(bench, await prepared(bench, 1), Arm(provider="none"))
+    assert (first.status, second.status) == (status, "done")
+    assert words in first.error
+    assert first.outcome.correct is None
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_stop_ends_an_agent_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.episode.GRACE_SECONDS", 0.05)
+    config = toy_config(tmp_path, agent=AgentConfig(name="test_episode:Unruly", options={"deed": "goes on"}))
+    with Run.open(config) as opened:
+        async with Workbench(opened) as bench:
+            work = asyncio.create_task(run(bench, await prepared(bench), Arm(provider="none")))
+            await asyncio.sleep(0.1)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_origins_carry_the_credit_of_merged_items(bench: Workbench) -> None:
