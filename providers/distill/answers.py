@@ -59,7 +59,8 @@ class SkillAnswer(Answer):
 
 class NarrativeForm(Answer):
     summary: Passage
-    steps: Passage
+    steps: list[Line] = Field(min_length=1, max_length=60)
+    """A list, since a small model ends a text after its first line."""
 
 
 class NarrativeAnswer(Answer):

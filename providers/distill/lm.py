@@ -202,7 +202,9 @@ class LMDistiller:
     async def narrative(self, trajectory: Trajectory, outcome: Outcome) -> Narrative | None:
         shape = answers.NarrativeAnswer
         found = (await self._of_run("narrative", shape, trajectory, outcome, words=STEP_WORDS)).narrative
-        return None if found is None else Narrative(summary=found.summary, digest=first_words(found.steps, STEP_WORDS))
+        if found is None:
+            return None
+        return Narrative(summary=found.summary, digest=first_words("\n".join(found.steps), STEP_WORDS))
 
     async def experience(self, trajectory: Trajectory, outcome: Outcome) -> Experience | None:
         shape = answers.ExperienceAnswer

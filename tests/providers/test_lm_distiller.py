@@ -135,7 +135,7 @@ GIVEN: dict[str, tuple[Any, Any]] = {
             code=CODE.strip(),
         ),
     ),
-    "narrative": ({"narrative": {"summary": "a", "steps": "b"}}, Narrative(summary="a", digest="b")),
+    "narrative": ({"narrative": {"summary": "a", "steps": ["b", "c"]}}, Narrative(summary="a", digest="b\nc")),
     "digest": ({"text": "opened, read"}, "opened, read"),
     "importance": ({"importance": 7}, 7),
     "ratings": ({"ratings": [2, 9]}, (2, 9)),
