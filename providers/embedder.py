@@ -237,14 +237,18 @@ class CachedEncoder:
     def _open(path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=30.0, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS embeddings"
-            " (encoder TEXT, text_hash TEXT, vector BLOB NOT NULL, digest INTEGER NOT NULL,"
-            " PRIMARY KEY (encoder, text_hash)) WITHOUT ROWID"
-        )
-        _add_digests(connection)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS embeddings"
+                " (encoder TEXT, text_hash TEXT, vector BLOB NOT NULL, digest INTEGER NOT NULL,"
+                " PRIMARY KEY (encoder, text_hash)) WITHOUT ROWID"
+            )
+            _add_digests(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     @contextmanager

@@ -138,7 +138,7 @@ def test_no_flipped_or_cut_encoders_cache_gives_another_vector(
 ) -> None:
     path = tmp_path / "cache.sqlite"
     for leftover in tmp_path.glob("cache.sqlite*"):
-        leftover.unlink()
+        leftover.unlink(missing_ok=True)
     path.write_bytes(harmed(encoded, *harm))
     try:
         encoder = CachedEncoder(ENCODER, path)
