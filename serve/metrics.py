@@ -41,6 +41,7 @@ class Metrics:
         self.injections = counter("injections", "Injections by phase and provider", "phase", "provider")
         self.receipts = counter("store_receipts", "Receipts by provider and status", "provider", "status")
         self.shadow = counter("shadow_decisions", "Decisions in shadow mode", "phase", "agree")
+        self.chats = counter("chats", "Chats passed on, by the memory in them: some, none, off, failed", "memory")
         self.queue = gauge("queue", "Requests that wait to be worked on")
         self.sessions = gauge("open_sessions", "Sessions that are not ended")
 

@@ -162,8 +162,15 @@ class Proxy:
         """What to pass on in place of `chat`. Raises Refusal for what the caller may not or cannot ask for."""
         ends = wishes.outcome()
         if wishes.memory == "off" or not question_of(chat):
+            self._sessions.metrics.chats.labels("off").inc()
             return Turn(chat)
         caller.need("read")
+        turn = await self._remembering(caller, chat, wishes, ends)
+        how = "failed" if turn.trouble else "some" if turn.injected else "none"
+        self._sessions.metrics.chats.labels(how).inc()
+        return turn
+
+    async def _remembering(self, caller: Caller, chat: Chat, wishes: Wishes, ends: SentOutcome | None) -> Turn:
         namespace = caller.namespace(wishes.namespace)
         task = (caller.key, namespace, wishes.task, opening_of(chat))
         try:

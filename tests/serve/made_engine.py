@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 
@@ -115,3 +119,28 @@ def endpoint_of(tiny: TinyVllm) -> Endpoint:
     endpoint.models = ["router"]
     endpoint.answer = tiny
     return endpoint
+
+
+def fake_environment(folder: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An engine environment whose Python plays vLLM before `endpoint`; every start leaves its pid in `folder`."""
+    environment = folder / "env"
+    (environment / "bin").mkdir(parents=True)
+    python = environment / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_vllm.py")} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("FAKE_VLLM_BEHIND", endpoint.url)
+    monkeypatch.setenv("FAKE_VLLM_PIDS", str(folder / "pids"))
+    return environment
+
+
+def pids(folder: Path) -> list[int]:
+    """Of all engines that were started from a fake environment."""
+    path = folder / "pids"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+async def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something to become true."""
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.02)

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_engine import OFFSETS, TinyVllm, endpoint_of, served_run
+from made_engine import OFFSETS, TinyVllm, endpoint_of, fake_environment, pids, served_run, until
 from scripted_endpoint import Endpoint, Play, said
 
 from providers.base import ProviderCard
@@ -193,13 +192,13 @@ async def test_an_engine_that_comes_back_decides_again_without_help(marks, tiny)
     port = first.server.server_port
     async with started(run, cards, base_url=first.url) as engine:
         first.stop()
-        await _until(lambda: engine.state.status == "down")
+        await until(lambda: engine.state.status == "down")
         with pytest.raises(EngineFailure, match="engine is down"):
             await engine.policy.begin(begin(cards, 1))
         second = Endpoint(port)
         second.models, second.answer = ["router"], tiny
         try:
-            await _until(lambda: engine.ready)
+            await until(lambda: engine.ready)
             assert (await engine.policy.begin(begin(cards, 1))).arm in [card.name for card in cards]
             assert engine.state.restarts > 0
         finally:
@@ -390,25 +389,18 @@ class TestProcess:
     @pytest.fixture
     def environment(self, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Path:
         """An engine environment whose Python plays vLLM."""
-        folder = tmp_path / "env"
-        (folder / "bin").mkdir(parents=True)
-        python = folder / "bin" / "python"
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_vllm.py")} "$@"\n')
-        python.chmod(0o755)
-        monkeypatch.setenv("FAKE_VLLM_BEHIND", endpoint.url)
-        monkeypatch.setenv("FAKE_VLLM_PIDS", str(tmp_path / "pids"))
-        return folder
+        return fake_environment(tmp_path, endpoint, monkeypatch)
 
     async def test_a_killed_engine_is_started_again_and_ended_with_us(self, marks, environment, tmp_path) -> None:
         run, cards = marks
         async with started(run, cards, kind="vllm", device="cpu", environment=environment) as engine:
             assert engine.state.status == "ready", engine.state
             expected = await engine.policy.begin(begin(cards, 1))
-            [first] = _pids(tmp_path)
+            [first] = pids(tmp_path)
             os.kill(first, signal.SIGKILL)
-            await _until(lambda: len(_pids(tmp_path)) == 2 and engine.ready)
+            await until(lambda: len(pids(tmp_path)) == 2 and engine.ready)
             assert await engine.policy.begin(begin(cards, 1)) == expected
-        for pid in _pids(tmp_path):
+        for pid in pids(tmp_path):
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
 
@@ -425,7 +417,7 @@ class TestProcess:
         engine = Engine(run, cards)
         try:
             await engine.start()
-            await _until(lambda: len(_pids(tmp_path)) > 2)
+            await until(lambda: len(pids(tmp_path)) > 2)
             assert engine.state.status == "down"
             assert "no memory for the weights" in engine.state.reason
         finally:
@@ -449,14 +441,3 @@ class TestProcess:
         assert gpu[gpu.index("--max-lora-rank") + 1] == "8"
         assert gpu[gpu.index("--lora-modules") + 1] == f"router={run.adapter.absolute()}"
         assert gpu[gpu.index("--max-model-len") + 1] == "512"
-
-
-def _pids(folder: Path) -> list[int]:
-    path = folder / "pids"
-    return [int(line) for line in path.read_text().split()] if path.exists() else []
-
-
-async def _until(true: Any, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():
-            await asyncio.sleep(0.02)

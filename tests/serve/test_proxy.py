@@ -275,6 +275,7 @@ async def test_a_call_is_answered_where_memory_fails(tmp_path: Path, endpoint: E
             Notes.broken = ""
         assert got.status_code == 200
         assert what in got.headers["x-memroute-trouble"]
+        assert 'memroute_chats_total{memory="failed"} 1.0' in (await client.get("/metrics")).text
 
 
 async def test_a_call_is_answered_where_no_session_can_be_had(tmp_path: Path, endpoint: Endpoint) -> None:
