@@ -169,15 +169,16 @@ class Engine:
         return self.state.status == "ready"
 
     def missing(self) -> str:
-        """Why decisions cannot be asked for, in a sentence; empty where they can."""
-        return "" if self.ready else f"The engine is {self.state.status} ({self.state.reason or 'no word yet'})."
+        """That decisions cannot be asked for, in a sentence for anybody; empty where they can. The log says why."""
+        return "" if self.ready else f"The engine is {self.state.status}."
 
     def require_ready(self) -> None:
         """Raise `EngineFailure` at once where asking would only end in one."""
         if self.state.status == "refused":
             raise EngineFailure(self.state.reason, kind="refused")
         if not self.ready:
-            raise EngineFailure(self.missing(), kind="down")
+            reason = self.state.reason or "no word yet"
+            raise EngineFailure(f"The engine is {self.state.status} ({reason}).", kind="down")
 
     async def start(self) -> None:
         """Make `policy`, and bring the engine up: `local` before this returns, the others in the background.
@@ -246,6 +247,7 @@ class Engine:
                     return
                 self._set(EngineState("down", str(failure), restarts=restarts))
             except EngineError as error:
+                log.error("engine: %s", error)
                 self._set(EngineState("refused", str(error), restarts=restarts))
                 return
             await asyncio.sleep(wait)
