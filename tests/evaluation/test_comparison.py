@@ -10,6 +10,7 @@ from made_tables import PROVIDERS, made_alone, made_table
 from evaluation.comparison import Material, compare
 from evaluation.result import Decisions, Evaluation
 from evaluation.statistics import benjamini_hochberg, holm
+from evaluation.words import findings
 from providers.base import ProviderCard
 from router.decisions import Arm
 from router.table import Cell, RoutingTable
@@ -63,6 +64,18 @@ def with_cells(table: RoutingTable, change: dict[str, float | None]) -> RoutingT
         )
         rows.append(row.model_copy(update={"cells": cells}))
     return table.model_copy(update={"rows": tuple(rows)})
+
+
+def test_the_share_of_legal_answers_is_stated_for_models_that_answer_in_words_alone() -> None:
+    table = made_table(70)
+    asked = {"trained": always(table, "awm"), "overlap": always(table, "expel")}
+    asked["trained"] = asked["trained"].model_copy(update={"constrained": 5, "fallbacks": 2})
+    found = evaluated(table, asked, codec="json")
+    assert found.policies["trained"].legal_share == pytest.approx(63 / 70)
+    assert found.policies["trained"].constrained == 5
+    assert found.policies["overlap"].legal_share is None
+    assert "Trained LM: 90.0% of its answers are legal without constraint; the other 5" in " ".join(findings(found))
+    assert evaluated(table, asked).policies["trained"].legal_share is None
 
 
 def test_best_single_is_chosen_on_exploration_and_hindsight_on_the_split() -> None:
