@@ -17,8 +17,9 @@ from providers.errors import ConfigError
 from router.table import RoutingTable
 from synth.config import RunConfig
 from synth.dataset import build
-from synth.explore import explore
+from synth.explore import arms_name, explore
 from synth.export import export_dataset
+from synth.load_config import load_config
 from synth.rewards import score
 from synth.runs import Run
 from synth.tasks.questions.sources import Source, load
@@ -32,6 +33,8 @@ KNOWN = {
     for name in FORMATS
     for question in load(Source.model_validate({"format": name, "data": str(SAMPLES / name)}))[1]
 }
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+SIZES = {"explore": 10, "dev": 1, "test": 3}
 PUZZLE = "乍得"
 
 
@@ -66,36 +69,33 @@ def action(turns: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def config(runs_dir: Path, url: str, name: str) -> RunConfig:
-    def source(kind: str, **more: Any) -> dict[str, Any]:
-        return {"format": kind, "data": str(SAMPLES / kind), **more}
-
-    return RunConfig.model_validate(
-        {
-            "name": name,
-            "runs_dir": str(runs_dir),
-            "suite": {
-                "name": "questions",
-                **{"warmup": 0, "explore": 10, "dev": 2, "test": 3},
-                "options": {
-                    "scorer": "judge",
-                    "explore": [source("gaia", where={"level": [1]}), source("taskcraft", sample=7)],
-                    "dev": [source("taskcraft", sample=2)],
-                    "test": [source(name, overlap=True)],
-                    "tools": {"search": "factbook"},
-                },
-            },
-            "agent": {"name": "react", "max_steps": 4, "options": {"page_chars": 800}},
-            "models": {
-                "agent": {"base_url": url, "model": "agent"},
-                "scorer": {"base_url": url, "model": "scorer"},
-            },
-            "providers": ["expel", "voyager"],
-            "encoder": {"name": "hashing"},
-            "explore": {"waves": 2},
-            "dataset": {"validation_share": 0.25},
-            "evaluate": {"repeats": 1, "shuffle": False, "alone": False, "bootstrap": 100},
-        }
-    )
+    """The shipped config of a benchmark on the samples, small, with scripted models and the factbook as its web."""
+    values = load_config(CONFIGS / f"{name if name != 'jsonl' else 'taskcraft'}.yaml").model_dump(mode="json")
+    options = values["suite"]["options"]
+    if name == "jsonl":
+        options["test"] = [{"format": "jsonl"}]
+    for split, size in SIZES.items():
+        values["suite"][split] = size
+        for source in options[split]:
+            source["data"] = str(SAMPLES / source["format"])
+            if "sample" in source:
+                source["sample"] = size - 3 * (split == "explore")  # three tasks are GAIA's
+    options["tools"] = {"search": "factbook"}
+    for purpose, model in (("default", "agent"), ("agent", "agent"), ("scorer", "scorer")):
+        values["models"][purpose] |= {"base_url": url, "model": model}
+    small = {
+        "runs_dir": str(runs_dir),
+        "providers": ["expel", "voyager"],
+        "encoder": {"name": "hashing"},
+        "distiller": "rules",
+        "rewards": {"judge": "rules"},
+    }
+    values["models"]["router"] = None
+    values["explore"] |= {"waves": 2, "concurrency": 2}
+    values["dataset"]["validation_share"] = 0.25
+    values["evaluate"] |= {"bootstrap": 100, "policies": ["none", "random", "expel", "voyager", "overlap", "heads"]}
+    values["train"]["base"] = "smollm2-135m"  # its tokenizer is not on the hub
+    return RunConfig.model_validate(values | small)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -108,7 +108,7 @@ async def test_a_benchmark_runs_from_exploration_to_the_report(endpoint: Endpoin
         train_heads(run)
         result = await evaluate(run, "test")
         report = write_report(run)
-        explored, tested = (RoutingTable.load(run.table(split)) for split in ("explore", "test"))
+        explored, tested = (RoutingTable.load(run.table(split)) for split in ("explore", arms_name(run.config, "test")))
         episodes = run.facts.episodes("explore")
     assert (len(explored.rows), len(tested.rows)) == (10, 3)
     assert {row.family.split()[0] for row in explored.rows} == {"gaia", "taskcraft"}
@@ -117,7 +117,7 @@ async def test_a_benchmark_runs_from_exploration_to_the_report(endpoint: Endpoin
     first_wave = [cell.correct for row in explored.rows[:5] for cell in row.cells if cell.arm.provider == "none"]
     assert set(first_wave) <= {0.0, 1.0}
     assert any(cell.correct == 1.0 for row in tested.rows for cell in row.cells if cell.arm.provider == "voyager")
-    assert {"none", "voyager", "oracle"} <= result.policies.keys()
+    assert {"none", "voyager", "heads"} <= result.policies.keys()
     assert result.oracle is not None
     assert report.exists()
     steps = [step for one in episodes.values() if one.trajectory for step in one.trajectory.steps]
@@ -130,7 +130,7 @@ async def test_sealed_questions_stay_in_the_runs_folder(endpoint: Endpoint, tmp_
     swapped = sealed.model_dump()
     options = swapped["suite"]["options"]
     options["explore"], options["test"] = options["test"], []
-    swapped["suite"] |= {"explore": 3, "test": 0}
+    swapped["suite"] |= {"explore": 3, "dev": 0, "test": 0}
     with Run.open(RunConfig.model_validate(swapped)) as run:
         await warm_up(run)
         await explore(run)

@@ -138,12 +138,12 @@ def test_splits_are_disjoint_unless_a_source_may_overlap() -> None:
 
 def test_a_later_split_draws_from_what_earlier_ones_left() -> None:
     two_hops = source("taskcraft", where={"hops": [2]})
-    given = suite(explore=[{**two_hops, "sample": 2}], dev=[two_hops])
+    given = suite(explore=[{**two_hops, "sample": 10}], dev=[two_hops])
     explored, dev = (set(map(str, (task.id for task in given.tasks(split)))) for split in (Split.EXPLORE, Split.DEV))
-    assert (len(explored), len(dev)) == (2, 1)
+    assert (len(explored), len(dev)) == (10, 1)
     assert not explored & dev
     with pytest.raises(SuiteError, match="has 1 questions left, not 3"):
-        suite(explore=[{**two_hops, "sample": 2}], dev=[{**two_hops, "sample": 3}]).tasks(Split.DEV)
+        suite(explore=[{**two_hops, "sample": 10}], dev=[{**two_hops, "sample": 3}]).tasks(Split.DEV)
 
 
 def test_every_prefix_keeps_the_mix_of_families_and_follows_the_seed() -> None:
