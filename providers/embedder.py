@@ -10,7 +10,7 @@ import threading
 import unicodedata
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -184,6 +184,16 @@ class CachedEncoder:
             return np.zeros((0, self.dimension), dtype=np.float32)
         return np.stack([found[key] for key in keys])
 
+    def read_from(self, cache_path: Path) -> int:
+        """Take the encodings of another encoder's cache file into memory, as many as fit; how many. None is added."""
+        known = "SELECT text_hash, vector, digest FROM embeddings WHERE encoder = ? LIMIT ?"
+        with self._lock, self._reporting(cache_path), closing(self._open(cache_path)) as file:
+            rows = file.execute(known, (self.identity, MEMORY_ENTRIES)).fetchall()
+        whole = [(key, blob) for key, blob, digest in rows if row_digest(self.identity, key, blob) == digest]
+        with self._lock:
+            self._remember({key: np.frombuffer(blob, dtype=np.float32) for key, blob in whole})
+        return len(whole)
+
     def forget(self, texts: Sequence[str]) -> int:
         """Remove the encodings of these texts, those of any encoder in the file; how many were removed."""
         keys = [_key(text) for text in texts]
@@ -252,12 +262,12 @@ class CachedEncoder:
         return connection
 
     @contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _reporting(self, path: Path | None = None) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a damaged schema, quoted by SQLite
             raise BankError(
-                f"The encoder's cache {self._path} cannot be used ({error}); nothing in it is lost for good: "
+                f"The encoder's cache {path or self._path} cannot be used ({error}); nothing in it is lost for good: "
                 "remove the file, or free space on its disk, and start again."
             ) from error
 

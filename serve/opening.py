@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from evaluation.replay import policy_material, recommended_on_dev
-from providers.embedder import Encoder, load_encoder
+from providers.embedder import CachedEncoder, Encoder, load_encoder
 from providers.errors import ConfigError
 from router.policies.fuse import Fuser, ModelFuser, RuleFuser
 from router.policies.registry import ABLATIONS, AVERAGE, PolicyMaterial, build_policy
@@ -42,8 +42,7 @@ async def open_sessions(config: RunConfig) -> AsyncIterator[Sessions]:
     Raises ConfigError where the run has no bank or no router yet, or another process works in it.
     """
     with Run.open(config) as run:
-        # Queries stay in memory: encodings of what callers ask are not written to the run's cache.
-        encoder = load_encoder(config.encoder.name, config.encoder.options, None)
+        encoder = served_encoder(run)
         material = served_material(run, encoder)
         settings = config.serve
         names = (router_name(run), settings.fallback, settings.shadow)
@@ -87,6 +86,17 @@ async def served_engine(
         yield engine
     finally:
         await engine.close()
+
+
+def served_encoder(run: Run) -> Encoder:
+    """The run's encoder over a cache in memory, which starts with what the run has encoded.
+
+    Nothing is written: encodings of what callers ask leave no trace, and a full disk stops no decision.
+    """
+    encoder = load_encoder(run.config.encoder.name, run.config.encoder.options)
+    if isinstance(encoder, CachedEncoder) and run.cache.exists():
+        encoder.read_from(run.cache)
+    return encoder
 
 
 def router_name(run: Run) -> str:

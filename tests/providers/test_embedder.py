@@ -138,3 +138,15 @@ def test_minilm_rows_are_the_same_bits_alone_and_in_any_batch() -> None:
     assert np.allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
     alone = load_encoder("minilm")
     assert all(np.array_equal(alone.encode([text])[0], row) for text, row in zip(texts, together, strict=True))
+
+
+def test_encodings_of_another_cache_are_taken_over_and_it_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "cache.sqlite"
+    CachedEncoder(Hashing(), file).encode(["known", "too"])
+    counting = CountingEncoder()
+    other = CachedEncoder(counting)
+    assert other.read_from(file) == 2
+    assert np.array_equal(other.encode(["known"]), Hashing().encode(["known"]))
+    other.encode(["new"])
+    assert counting.seen == ["new"]
+    assert CachedEncoder(Hashing()).read_from(file) == 2
