@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
 import structlog
@@ -58,9 +60,20 @@ async def _serve(config: RunConfig, keys: Keys) -> None:
             ),
             sessions,
         )
-        await server.serve()
-        if not server.started:
-            raise ConfigError(f"Nothing can listen on {settings.host}:{settings.port}: give another --host or --port.")
+        for sign in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(sign, server.handle_exit, sign, None)
+        with _listening_on(settings.host, settings.port) as listener:
+            await server.serve(sockets=[listener])
+
+
+def _listening_on(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises ConfigError where nothing can."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigError(
+            f"Nothing can listen on {host}:{port} ({error.strerror}): give another --host or --port."
+        ) from error
 
 
 @asynccontextmanager
@@ -84,10 +97,15 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._sessions = sessions
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup(sockets)  # type: ignore[arg-type]
-        if self.started:
-            port = self.servers[0].sockets[0].getsockname()[1]
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn's own way raises the signal again once it has ended, before the sessions could be closed."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            port = sockets[0].getsockname()[1]
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
             log.info("listening", url=f"http://{host}:{port}", policy=self._sessions.policy_name)
             print(f"memroute serves {self._sessions.policy_name} on http://{host}:{port}", file=sys.stderr, flush=True)

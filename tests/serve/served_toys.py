@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
+import uvicorn
 
 from providers.bank import MemoryBank
 from providers.base import ProviderCard
@@ -20,7 +22,7 @@ from providers.long_term.base import SpaceProvider
 from providers.types import Effect, Outcome, Preview, Query, Record, Retrieval, SkillSpec, StoreReceipt, Trajectory
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, Policy
-from router.policies.fixed import Concat, Single
+from router.policies.fixed import Single
 from router.policies.overlap import Overlap
 from serve.app import make_app
 from serve.auth import Key, Keys, hash_of
@@ -183,6 +185,31 @@ async def served(
             await sessions.close()
 
 
+@contextmanager
+def listening(root: Path, keys: Keys | None = None, **serve: Any) -> Iterator[str]:
+    """The app on a free port, in a thread of this process; its address."""
+    ready, ports, servers = threading.Event(), list[int](), list[uvicorn.Server]()
+
+    async def serving() -> None:
+        async with served(root, **serve) as sessions:
+            app = make_app(sessions, keys or Keys([]))
+            server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
+            servers.append(server)
+            task = asyncio.create_task(server.serve())
+            while not server.started:
+                await asyncio.sleep(0.01)
+            ports.append(server.servers[0].sockets[0].getsockname()[1])
+            ready.set()
+            await task
+
+    thread = threading.Thread(target=lambda: asyncio.run(serving()))
+    thread.start()
+    assert ready.wait(60)
+    yield f"http://127.0.0.1:{ports[0]}"
+    servers[0].should_exit = True
+    thread.join(60)
+
+
 def keys_of(*entries: tuple[str, str, Iterable[str]]) -> Keys:
     """Keys whose secret is `secret-of-NAME`, by name, namespace and rights."""
     return Keys(
@@ -208,6 +235,3 @@ async def run_task(client: httpx.AsyncClient, question: str, answer: str, correc
     outcome = {"correct": correct, "source": "user"}
     path = f"/v1/sessions/{begun['session_id']}/end"
     return (await client.post(path, json={"answer": answer, "outcome": outcome})).json()
-
-
-ALL = Concat()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
-from served_toys import served
+from served_toys import listening, served
 
 from providers.tools import ToolResult
 from providers.types import Outcome, Parameter, Step
@@ -107,32 +104,6 @@ async def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(ServerRefused, match="cannot be reached") as caught:
             await client.begin("What?")
         assert caught.value.status == 0
-
-
-@contextmanager
-def listening(root: Path) -> Iterator[str]:
-    """The app on a free port, in a thread of this process."""
-    ready, ports, servers = threading.Event(), list[int](), list[uvicorn.Server]()
-
-    async def serve() -> None:
-        async with served(root) as sessions:
-            server = uvicorn.Server(
-                uvicorn.Config(make_app(sessions, Keys([])), port=0, log_config=None, lifespan="off")
-            )
-            servers.append(server)
-            task = asyncio.create_task(server.serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
-            ports.append(server.servers[0].sockets[0].getsockname()[1])
-            ready.set()
-            await task
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(60)
-    yield f"http://127.0.0.1:{ports[0]}"
-    servers[0].should_exit = True
-    thread.join(60)
 
 
 def test_the_plain_client_and_the_example_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
