@@ -103,6 +103,14 @@ class MemoryBank:
         with self._guard:
             return self._spaces.setdefault((provider, namespace), Space(self, provider, namespace))
 
+    def release(self, namespace: str) -> None:
+        """Let go of what is in memory of a namespace; it is read again from the rows when it is next asked for."""
+        with self._guard:
+            keys = [key for key in self._spaces if key[1] == namespace]
+            released = [self._spaces.pop(key) for key in keys]
+        for space in released:
+            space.save_index(INDEXED_FROM)
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All writes inside are committed together, or none is. Nests within a thread; must not span an `await`."""

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class Selection(Flow):
         return (
             (self.task is None or any(origin.task_id == self.task for origin in record.origins))
             and (self.source is None or any(self.source in origin.sources for origin in record.origins))
-            and (self.text is None or any(_folded(self.text) in _folded(part) for part in _strings(record)))
+            and (self.text is None or holds_text(self.text, _strings(record)))
             and (self.older_than is None or record.created < now - self.older_than)
         )
 
@@ -241,19 +241,25 @@ def _strings(record: Record) -> Iterator[str]:
     yield from (source for origin in record.origins for source in origin.sources)
     if record.descriptor is not None:
         yield from (observation.text for observation in record.descriptor.observations)
-    yield from _strings_in(record.payload)
+    yield from strings_in(record.payload)
 
 
-def _strings_in(value: Any) -> Iterator[str]:
+def strings_in(value: Any) -> Iterator[str]:
+    """Every text in plain values, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield str(key)
-            yield from _strings_in(part)
+            yield from strings_in(part)
     elif isinstance(value, (list, tuple)):
         for part in value:
-            yield from _strings_in(part)
+            yield from strings_in(part)
+
+
+def holds_text(text: str, parts: Iterable[str]) -> bool:
+    """Whether one of the parts holds `text`, in any case and Unicode form."""
+    return any(_folded(text) in _folded(part) for part in parts)
 
 
 def _folded(text: str) -> str:

@@ -186,11 +186,7 @@ class MemorySession:
         `steps` are all steps of the task so far. Where the working memory has nothing to show, In is no_op
         without asking the policy.
         """
-        if len(steps) < self._observed:
-            raise AgentError(f"The agent passed {len(steps)} steps after {self._observed}; pass all steps so far.")
-        for step in steps[self._observed :]:
-            self._working.observe(step)
-        self._observed = len(steps)
+        self.observe(steps)
         text = self._working.render()
         context = InContext(
             task_id=self._task.id,
@@ -205,6 +201,14 @@ class MemorySession:
             return ""
         self._injections.append(Injection(phase="in", step=len(steps), provider=SHORT_TERM, text=text))
         return text
+
+    def observe(self, steps: tuple[Step, ...]) -> None:
+        """Take in steps without deciding anything: what `step` begins with, for callers that do it in a thread."""
+        if len(steps) < self._observed:
+            raise AgentError(f"The agent passed {len(steps)} steps after {self._observed}; pass all steps so far.")
+        for step in steps[self._observed :]:
+            self._working.observe(step)
+        self._observed = len(steps)
 
     async def call_skill(self, skill: SkillSpec, arguments: dict[str, object], tools: tuple[Tool, ...]) -> ToolResult:
         """Run a retrieved skill in its sandbox with the task's own tools."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,9 +18,11 @@ from typing import Literal, TypeVar
 import structlog
 
 from providers.base import MemoryProvider, ProviderCard
+from providers.errors import MemrouteError, ProviderError
 from providers.types import Effect, Outcome, Preview, Query, Retrieval, StoreReceipt, Trajectory
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, Policy
+from router.policies.fuse import Fuser, RuleFuser
 from router.session import PREVIEW_LIMIT
 from serve.failures import EngineFailure
 from serve.messages import Trouble
@@ -51,7 +53,7 @@ class Notes:
     def trouble(self, stage: str, name: str, reason: str, error: BaseException | None = None) -> None:
         """Write one down; the error's own words are for the log, not for the caller."""
         self.troubles.append(Trouble.model_validate({"stage": stage, "name": name, "reason": reason}))
-        log.warning("trouble", stage=stage, name=name, reason=reason, error=_words(error))
+        log.warning("trouble", stage=stage, name=name, reason=reason, error=words(error))
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -157,10 +159,34 @@ class Attended:
         return Retrieval(provider=self._name)
 
     async def store(self, trajectory: Trajectory, outcome: Outcome) -> StoreReceipt:
-        return await self._provider.store(trajectory, outcome)
+        """Raises ProviderError whatever a provider fails with, and BankError where the bank cannot be written."""
+        try:
+            return await self._provider.store(trajectory, outcome)
+        except MemrouteError:
+            raise
+        except Exception as error:
+            log.warning("trouble", stage="store", name=self._name, reason="failed", error=words(error))
+            raise ProviderError(f"{self._name} failed while storing") from error
 
     def apply(self, effects: tuple[Effect, ...], outcome: Outcome) -> None:
         self._provider.apply(effects, outcome)
+
+
+class AttendedFuser:
+    """Writes notes of several memories: where the one that is asked is late or fails, rules write them."""
+
+    def __init__(self, fuser: Fuser, seconds: float, notes: Notes) -> None:
+        self._fuser, self._seconds, self._notes = fuser, seconds, notes
+
+    async def fuse(self, question: str, parts: Sequence[tuple[str, str]]) -> str:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._fuser.fuse(question, parts)
+        except TimeoutError as error:
+            self._notes.trouble("fuse", "fuser", "late", error)
+        except MemrouteError as error:
+            self._notes.trouble("fuse", "fuser", "failed", error)
+        return await RuleFuser().fuse(question, parts)
 
 
 class AttendedRouter:
@@ -244,5 +270,6 @@ def _any(decision: InDecision) -> bool:
     return True
 
 
-def _words(error: BaseException | None) -> str:
+def words(error: BaseException | None) -> str:
+    """An error in its own words, for the log."""
     return "" if error is None else f"{type(error).__name__}: {error}"[:300]

@@ -44,6 +44,8 @@ CREATE TABLE audit (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, action TEXT NOT NULL, namespace TEXT NOT NULL,
     session TEXT NOT NULL, detail TEXT NOT NULL
 );
+CREATE INDEX audit_by_namespace ON audit (namespace, id);
+CREATE INDEX audit_by_time ON audit (at);
 """
 
 Status = Literal["open", "waiting", "ending", "ended"]
@@ -65,6 +67,8 @@ class Session(Flow):
     created: float
     expires: float
     steps: int = 0
+    characters: int = 0
+    """Of all its steps."""
     state: SessionState
     decisions: tuple[Decision, ...] = ()
     troubles: tuple[Trouble, ...] = ()
@@ -172,25 +176,21 @@ class ServeDatabase:
 
         await self._run(write)
 
-    async def audit(self, namespaces: Callable[[str], bool], limit: int) -> tuple[AuditEntry, ...]:
-        """The latest entries on namespaces that the predicate lets through."""
+    async def audit(self, scope: str | None, limit: int) -> tuple[AuditEntry, ...]:
+        """The latest entries on a namespace and those below it; on all without one."""
+        within = "WHERE namespace = ? OR (namespace > ? AND namespace < ?)"
+        values = () if scope is None else (scope, f"{scope}/", f"{scope}0")
+        where = "" if scope is None else within
 
         def read() -> tuple[AuditEntry, ...]:
             rows = self._connection.execute(
-                "SELECT at, key, action, namespace, session, detail FROM audit ORDER BY id DESC"
+                f"SELECT at, key, action, namespace, session, detail FROM audit {where} ORDER BY id DESC LIMIT ?",
+                (*values, limit),
             )
-            found = []
-            for at, key, action, namespace, session, detail in rows:
-                if namespaces(namespace):
-                    found.append(
-                        AuditEntry(
-                            at=at, key=key, action=action, namespace=namespace, session_id=session,
-                            detail=json.loads(detail),
-                        )
-                    )  # fmt: skip
-                if len(found) == limit:
-                    break
-            return tuple(found)
+            names = ("at", "key", "action", "namespace", "session_id")
+            return tuple(
+                AuditEntry(**dict(zip(names, row[:-1], strict=True)), detail=json.loads(row[-1])) for row in rows
+            )
 
         return await self._run(read)
 
@@ -222,13 +222,14 @@ class ServeDatabase:
             lambda: self._connection.execute("SELECT 1 FROM gone WHERE id = ?", (session_id,)).fetchone() is not None
         )
 
-    async def clean(self, now: float) -> None:
-        """Delete answers that no retry can ask for any more, and what is known of sessions long gone."""
+    async def clean(self, now: float, audited_since: float) -> None:
+        """Delete answers that no retry can ask for any more, what is known of sessions long gone, old audit lines."""
 
         def write() -> None:
             with self._transaction() as connection:
                 connection.execute("DELETE FROM answers WHERE expires <= ?", (now,))
                 connection.execute("DELETE FROM gone WHERE until <= ?", (now,))
+                connection.execute("DELETE FROM audit WHERE at < ?", (audited_since,))
 
         await self._run(write)
 
@@ -321,6 +322,7 @@ def reporting(path: Path) -> Iterator[None]:
 
 def _open(path: Path) -> sqlite3.Connection:
     with reporting(path):
+        path.touch(mode=0o600)  # it holds what callers send
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from providers.bank import MemoryBank
 from providers.base import Distiller, MemoryProvider, ProviderCard
 from providers.embedder import Encoder
-from providers.errors import BankError, ConfigError, ProviderError
+from providers.errors import BankError, ConfigError
 from providers.forgetting import Forgotten, Selection, remove, scrub
 from providers.governance.lifecycle import Governor
 from providers.registry import provider_cards
 from providers.types import Effect, Outcome, Trajectory
 from router.session import apply_effects
+from serve.attended import words
 from serve.messages import Item
 from synth.config import RunConfig
 from synth.workbench import providers_over
@@ -24,7 +28,12 @@ from synth.workbench import providers_over
 APPLIED = "memroute_serve"
 """The space whose counters say which sessions' effects a namespace has taken in."""
 SOURCES_NAMED = 5
+NAMESPACES = 500
+"""Whose indexes are in memory at a time; others are read again when they are asked for."""
 SCRUB_TRIES, SCRUB_SECONDS = 20, 0.1
+
+
+log = structlog.get_logger("memroute.serve")
 
 
 class Memories:
@@ -36,7 +45,7 @@ class Memories:
         self.bank = bank
         self.cards: tuple[ProviderCard, ...] = provider_cards(config.providers)
         self._config, self._distiller, self._governor = config, distiller, governor
-        self._by_namespace: dict[str, dict[str, MemoryProvider]] = {}
+        self._by_namespace: OrderedDict[str, dict[str, MemoryProvider]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -54,6 +63,9 @@ class Memories:
                 self._by_namespace[namespace] = providers_over(
                     self._config, self.bank, self._distiller, self._governor, namespace
                 )
+            self._by_namespace.move_to_end(namespace)
+            while len(self._by_namespace) > NAMESPACES:
+                self.bank.release(self._by_namespace.popitem(last=False)[0])
             return self._by_namespace[namespace]
 
     def items(self, provider: str, namespace: str, item_ids: Sequence[str]) -> tuple[Item, ...]:
@@ -90,7 +102,10 @@ class Memories:
                 with self.bank.transaction():
                     apply_effects(own, outcome, {name: provider})
                     noted.set_counter(mark, 1)
-            except ProviderError:
+            except BankError:
+                raise
+            except Exception as error:  # noqa: BLE001  (a provider may be a stranger's code; it is named in the answer)
+                log.warning("trouble", stage="store", name=name, reason="failed", error=words(error))
                 failed.append(name)
         return tuple(failed)
 

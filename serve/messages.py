@@ -53,7 +53,7 @@ class BeginRequest(Message):
 class Trouble(Flow):
     """Something that did not work while the request was served, and was made up for."""
 
-    stage: Literal["probe", "retrieve", "begin", "in", "end", "store"]
+    stage: Literal["probe", "retrieve", "fuse", "begin", "in", "end", "store"]
     name: str
     """The provider's or the router's."""
     reason: Literal["late", "failed", "invalid", "resting"]

@@ -21,16 +21,16 @@ from pydantic import BaseModel
 
 from providers.base import ProviderCard
 from providers.errors import MemrouteError
-from providers.forgetting import Forgotten, Selection
+from providers.forgetting import Forgotten, Selection, holds_text, strings_in
 from providers.namespaces import within
 from providers.skills import SkillRunner, calls_tools
 from providers.types import Injection, Outcome, Query, SkillSpec, Split, Step, Task, Trajectory, content_hash
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import SHORT_TERM, BeginDecision, EndDecision, InDecision, Policy
-from router.policies.fuse import Fuser
+from router.policies.fuse import Fuser, RuleFuser
 from router.session import Decided, MemorySession, offer
-from serve.attended import Attended, AttendedRouter, Lanes, Notes, Rests, probe_in_time
-from serve.auth import Caller
+from serve.attended import Attended, AttendedFuser, AttendedRouter, Lanes, Notes, Rests, probe_in_time
+from serve.auth import ANYWHERE, Caller
 from serve.database import Kept, Noted, ServeDatabase, Session
 from serve.errors import Refusal
 from serve.memories import Memories
@@ -64,7 +64,9 @@ SUITE = "served"
 """The suite's name in tasks that come from outside."""
 SWEEP_SECONDS = 2.0
 AUDIT_ENTRIES = 1000
+DAY_SECONDS = 86_400.0
 UNKNOWN = Outcome(correct=None, source="unknown")
+RULES = RuleFuser()
 
 log = structlog.get_logger("memroute.serve")
 A = TypeVar("A", bound=BaseModel)
@@ -89,7 +91,7 @@ class Sessions:
         router: Policy,
         fallback: Policy,
         acting: Policy | None = None,
-        fuser: Fuser | None = None,
+        fuser: Fuser = RULES,
         metrics: Metrics | None = None,
     ) -> None:
         """`acting` is the policy of shadow mode: it acts, and `router` only decides and is logged."""
@@ -208,12 +210,14 @@ class Sessions:
             new = self._numbered(session, request)
             steps = (*await self._database.steps(session_id), *new)
             memory = self._continued(session, notes)
+            with notes.timed("observe"):
+                await asyncio.to_thread(memory.observe, steps)
             with notes.timed("decide"):
                 text = await memory.step(steps)
             decided = memory.decisions[-1]
             decision = self._decision(decided)
             session = self._moved(session, notes, decision).model_copy(
-                update={"state": memory.state, "steps": len(steps)}
+                update={"state": memory.state, "steps": len(steps), "characters": session.characters + _length(new)}
             )
             injection = (await self._given(session, memory.injections))[-1] if text else None
             stepped = Stepped(
@@ -384,7 +388,7 @@ class Sessions:
     async def forget(self, caller: Caller, selection: Selection) -> Forgotten:
         """Remove what is selected from the memories, with everything made of it, and from open and ended sessions."""
         caller.need("admin")
-        if caller.scope != "*":
+        if caller.scope != ANYWHERE:
             selection = selection.model_copy(update={"namespace": caller.namespace(selection.namespace)})
         selection.checked()
         forgotten = await asyncio.to_thread(self.memories.forget, selection)
@@ -398,7 +402,8 @@ class Sessions:
     async def audit(self, caller: Caller, limit: int) -> Audit:
         """The latest entries of the audit log on namespaces that the caller reaches."""
         caller.need("admin")
-        return Audit(entries=await self._database.audit(caller.reaches, min(limit, AUDIT_ENTRIES)))
+        scope = None if caller.scope == ANYWHERE else caller.scope
+        return Audit(entries=await self._database.audit(scope, min(limit, AUDIT_ENTRIES)))
 
     async def count_open(self) -> int:
         """Sessions that are not ended."""
@@ -421,7 +426,7 @@ class Sessions:
                 except MemrouteError as error:
                     log.warning("sweep", session=current.id, error=str(error))
         await self._database.expire(gone, now + self.settings.session_seconds)
-        await self._database.clean(now)
+        await self._database.clean(now, now - DAY_SECONDS * self.settings.audit_days)
 
     async def _expire(self, session: Session, now: float) -> bool:
         """Bring a session to its end; whether it is to be deleted."""
@@ -460,7 +465,14 @@ class Sessions:
             name: Attended(provider, name, self._rests, self.settings.retrieve_seconds, notes)
             for name, provider in providers.items()
         }
-        memory = MemorySession(task, query, attended, self._policy(notes), previews=previews, fuser=self._fuser)
+        memory = MemorySession(
+            task,
+            query,
+            attended,
+            self._policy(notes),
+            previews=previews,
+            fuser=AttendedFuser(self._fuser, self.settings.router_seconds, notes),
+        )
         with notes.timed("decide and retrieve"):
             await memory.begin()
         return memory
@@ -678,7 +690,10 @@ class Sessions:
         if session.steps + len(request.steps) > self.settings.max_steps:
             raise Refusal(413, f"A session has at most {self.settings.max_steps} steps.")
         self._check_steps(request.steps)
-        return tuple(step.numbered(session.steps + place) for place, step in enumerate(request.steps))
+        new = tuple(step.numbered(session.steps + place) for place, step in enumerate(request.steps))
+        if session.characters + _length(new) > self.settings.max_session:
+            raise Refusal(413, f"The steps of a session hold at most {self.settings.max_session:,} characters.")
+        return new
 
     def _check_steps(self, steps: Sequence[SentStep]) -> None:
         for step in steps:
@@ -755,6 +770,11 @@ class _Call:
         return Kept(self.name, self.request_hash, answer.model_dump_json()) if self.retry else None
 
 
+def _length(steps: Sequence[Step]) -> int:
+    """Characters of steps as they are kept."""
+    return sum(len(step.model_dump_json()) for step in steps)
+
+
 def _outcome(sent: SentOutcome) -> Outcome:
     return Outcome(correct=sent.correct, source=sent.source)
 
@@ -813,5 +833,4 @@ def _selects(selection: Selection, session: Session, steps: tuple[Step, ...]) ->
         return False
     if selection.text is None:
         return True
-    held = " ".join((session.model_dump_json(), *(step.model_dump_json() for step in runs)))
-    return selection.text.casefold() in held.casefold()
+    return holds_text(selection.text, strings_in([session.model_dump(), *(step.model_dump() for step in runs)]))

@@ -390,6 +390,8 @@ class ServeConfig(Section):
     """How long a provider or router that failed three times in a row is left alone before it is tried again."""
     session_seconds: float = Field(default=3600.0, gt=0)
     """A session that nobody calls for so long expires; so do answers that are kept for retries."""
+    audit_days: float = Field(default=90.0, gt=0)
+    """How long the audit log goes back."""
     keys_file: Path | None = None
     """Keys as hashes with their namespaces and rights; `memroute serve CONFIG --new-key NAME` adds one."""
     key_env: str = "MEMROUTE_SERVE_KEY"
@@ -402,6 +404,8 @@ class ServeConfig(Section):
     """Longest question in characters."""
     max_steps: int = Field(default=500, ge=1)
     """Most steps of one session."""
+    max_session: int = Field(default=4 * 2**20, ge=1)
+    """Most characters of the steps of one session."""
     max_sessions: int = Field(default=2_000, ge=1)
     """Most open sessions of one key."""
     rate: float = Field(default=200.0, gt=0)

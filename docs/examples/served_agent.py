@@ -25,9 +25,8 @@ def main(question: str, url: str = "http://127.0.0.1:8080") -> None:
         while isinstance(move := act(question, session.memory, session.step(steps), steps), Step):
             steps.append(move)
         ended = session.end(move, steps=steps, outcome=Outcome(correct=None))
-        print(
-            f"{session.begun.decision.policy} chose {session.begun.decision.providers or 'no memory'}; answer: {move}"
-        )
+        decision = session.begun.decision
+        print(f"{decision.policy} chose {', '.join(decision.providers) or 'no memory'}; the answer is {move}")
         for receipt in ended.receipts:
             print(f"  {receipt.provider}: {receipt.status} {receipt.reason}")
 

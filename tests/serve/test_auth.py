@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 
@@ -209,8 +210,6 @@ def test_every_key_is_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_app_is_an_openapi_with_its_security(tmp_path: Path) -> None:
-    import asyncio
-
     async def schema() -> httpx.Response:
         async with served(tmp_path) as sessions, calling(sessions, KEYS, "acme") as client:
             return await client.get("/openapi.json")
@@ -218,3 +217,24 @@ def test_the_app_is_an_openapi_with_its_security(tmp_path: Path) -> None:
     document = asyncio.run(schema()).json()
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert set(document["paths"]["/v1/sessions"]["post"]["responses"]) >= {"201", "401", "413", "422", "507"}
+
+
+async def test_many_namespaces_share_the_memory_of_a_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.memories.NAMESPACES", 2)
+    async with served(tmp_path) as sessions, calling(sessions, KEYS, "acme") as client:
+        for number in range(6):
+            body = {"question": "What is the code word?", "namespace": f"acme/u{number}"}
+            begun = (await client.post("/v1/sessions", json=body)).json()
+            await client.post(f"/v1/sessions/{begun['session_id']}/end", json={"answer": f"word-{number}"})
+        assert len({namespace for _, namespace in sessions.memories.bank._spaces}) <= 4
+        body = {"question": "What is the code word?", "namespace": "acme/u0"}
+        assert "word-0" in (await client.post("/v1/sessions", json=body)).json()["memory"]
+
+
+async def test_old_lines_leave_the_audit_log(tmp_path: Path) -> None:
+    async with served(tmp_path, audit_days=1e-7) as sessions, calling(sessions, KEYS, "root") as client:
+        await client.post("/v1/sessions", json={"question": "What is the code word?"})
+        assert len((await client.get("/v1/audit")).json()["entries"]) == 1
+        await asyncio.sleep(0.02)
+        await sessions.sweep()
+        assert (await client.get("/v1/audit")).json()["entries"] == []

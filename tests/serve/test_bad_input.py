@@ -219,3 +219,13 @@ async def test_nothing_begins_once_the_server_is_ending(tmp_path: Path) -> None:
         assert (await client.get("/readyz")).status_code == 503
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.post(f"/v1/sessions/{session_id}/end", json={"answer": "1"})).status_code == 200
+
+
+async def test_a_session_whose_steps_hold_more_than_it_may(tmp_path: Path) -> None:
+    async with served(tmp_path, max_session=1000) as sessions, calling(sessions) as client:
+        path = f"/v1/sessions/{await begun(client)}"
+        step = {"tool": "open", "observation": "a" * 600}
+        assert (await client.post(f"{path}/step", json={"steps": [step]})).status_code == 200
+        says(await client.post(f"{path}/step", json={"steps": [step]}), 413, "at most 1,000 characters")
+        says(await client.post(f"{path}/end", json={"answer": "1", "steps": [step]}), 413, "at most 1,000 characters")
+        assert (await client.post(f"{path}/end", json={"answer": "1"})).status_code == 200

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from served_toys import Notes, Odd, calling, run_task, served
 
+from providers.errors import ModelError
 from router.policies.fixed import Concat, Single
+from router.policies.fuse import Fuse
 from router.policies.none import NoMemory
 
 QUESTION = {"question": "What is the area of Chile?"}
@@ -123,3 +126,36 @@ async def test_metrics_are_prometheus_and_count_what_happened(tmp_path: Path) ->
         ):
             assert line in page
         assert 'memroute_stage_seconds_count{stage="probe"} 2.0' in page
+
+
+class NoNote:
+    async def fuse(self, question: str, parts: Sequence[tuple[str, str]]) -> str:
+        raise ModelError("no endpoint", retryable=False)
+
+
+async def test_a_note_that_no_model_writes_is_written_by_rules(tmp_path: Path) -> None:
+    async with served(tmp_path, Fuse()) as sessions, calling(sessions) as client:
+        await run_task(client, QUESTION["question"], "1")
+        sessions._fuser = NoNote()
+        begun = (await client.post("/v1/sessions", json=QUESTION)).json()
+        assert begun["troubles"] == [{"stage": "fuse", "name": "fuser", "reason": "failed"}]
+        assert begun["injections"][0]["provider"] == "fused"
+        assert "What is the area of Chile? 1" in begun["injections"][0]["text"]
+
+
+async def test_a_stranger_among_the_providers_that_raises_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_(*args: object) -> None:
+        raise ZeroDivisionError("/secret/path")
+
+    async with served(tmp_path) as sessions, calling(sessions) as client:
+        await run_task(client, QUESTION["question"], "1")
+        monkeypatch.setattr(Notes, "take", break_)
+        monkeypatch.setattr(Notes, "draft", break_)
+        begun = (await client.post("/v1/sessions", json=QUESTION)).json()
+        path = f"/v1/sessions/{begun['session_id']}/end"
+        ended = await client.post(path, json={"answer": "2", "outcome": {"correct": True, "source": "user"}})
+        assert {r["status"] for r in ended.json()["receipts"]} == {"failed"}  # both draft alike
+        assert ended.json()["troubles"] == [{"stage": "store", "name": "notes", "reason": "failed"}]
+        assert "/secret/path" not in ended.text

@@ -185,3 +185,9 @@ async def test_disk_full_while_beginning_is_507_and_leaves_no_session(
         assert refused.headers["retry-after"]
         assert await sessions.count_open() == 0
         assert (await client.post("/v1/sessions", json={"question": "What?"})).status_code == 201
+
+
+async def test_what_callers_send_is_for_the_servers_own_user_alone(tmp_path: Path) -> None:
+    async with served(tmp_path) as sessions, calling(sessions) as client:
+        await begin(client)
+        assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("serve.sqlite*")} == {0}
