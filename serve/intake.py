@@ -77,6 +77,9 @@ class Intake:
             await answer(watched, refusal)
         except ClientGone:
             status = 499
+        except Exception:
+            status = 500  # answered further out
+            raise
         finally:
             self._note(scope, status, time.perf_counter() - started)
 
