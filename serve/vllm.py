@@ -128,7 +128,8 @@ def vllm_arguments(run: Run, name: str, *, gpu: bool, lora: bool) -> list[str]:
         served += ["--enable-lora", "--max-lora-rank", str(next(known for known in RANKS if known >= rank))]
         served += ["--max-loras", "1", "--lora-modules", f"{name}={run.adapter.absolute()}"]
     longest = _positions(Path(model) if Path(model).is_dir() else run.merged)
-    grammar = {"backend": "xgrammar", "disable_any_whitespace": True}
+    # Blanks stay free: without them xgrammar forbids the ones that the router was trained to write.
+    grammar = {"backend": "xgrammar"}
     return [
         *served,
         *("--tokenizer", str(run.merged.absolute())),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -114,8 +115,10 @@ async def test_marks_equal_the_exported_models_and_a_killed_engine_comes_back(ro
         assert theirs.std() > 0.2
 
         schema = begin_schema([card.name for card in cards])
-        answer = (await engine.client.answer("Say hello.", schema, max_tokens=64)).text
-        assert answer in [f'{{"action": "query", "provider": "{card.name}"}}' for card in cards]
+        asked = 'Reply with {"action": "query", "provider": "nobody"} and nothing else.'
+        answer = json.loads((await engine.client.answer(asked, schema, max_tokens=64)).text)
+        assert answer["action"] == "query"
+        assert answer["provider"] in [card.name for card in cards]
         with pytest.raises(EngineFailure) as caught:
             await engine.client.answer("Say hello.", schema, max_tokens=3)
         assert caught.value.kind == "cut"
