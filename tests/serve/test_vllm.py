@@ -55,7 +55,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """SmolLM2 with a random adapter that moves its log-odds by whole units."""
+    """SmolLM2 with a random adapter that moves its log-odds by more than rounding does."""
     import torch
     from peft import LoraConfig, get_peft_model
 
@@ -63,7 +63,9 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     cards = provider_cards(run.config.providers)
     model, tokenizer = load_base(WHEEL_BASE, dtype="float32")
     torch.manual_seed(1)
-    adapted: Any = get_peft_model(model, LoraConfig(r=8, target_modules=["q_proj", "o_proj"], init_lora_weights=False))
+    adapted: Any = get_peft_model(
+        model, LoraConfig(r=8, lora_alpha=32, target_modules=["q_proj", "o_proj"], init_lora_weights=False)
+    )
     adapted.save_pretrained(str(run.adapter))
     whole, _ = load_merged(WHEEL_BASE, run.adapter)
     whole.to(torch.bfloat16).save_pretrained(run.merged)  # type: ignore[arg-type]
@@ -145,4 +147,5 @@ async def test_the_adapter_beside_its_base_decides_as_the_merged_model(router: S
     exported = Learned(*load_base(str(run.merged), dtype="bfloat16"), name="exported", offsets=OFFSETS)
     bare = Learned(*load_base(WHEEL_BASE, dtype="bfloat16"), name="bare", offsets=OFFSETS)
     assert np.abs(theirs - exported.score(contexts(cards))).max() < 0.5
-    assert np.abs(theirs - bare.score(contexts(cards))).max() > 1.0
+    to_exported, to_bare = (np.abs(theirs - each.score(contexts(cards))).mean() for each in (exported, bare))
+    assert to_exported < to_bare / 2
