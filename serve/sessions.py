@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from providers.base import ProviderCard
 from providers.errors import MemrouteError
 from providers.forgetting import Forgotten, Selection, holds_text, strings_in
-from providers.namespaces import within
+from providers.namespaces import DEFAULT, within
 from providers.skills import SkillRunner, calls_tools
 from providers.types import Injection, Outcome, Query, SkillSpec, Split, Step, Task, Trajectory, content_hash
 from router.context import BeginContext, EndContext, InContext
@@ -65,6 +65,9 @@ SUITE = "served"
 SWEEP_SECONDS = 2.0
 AUDIT_ENTRIES = 1000
 DAY_SECONDS = 86_400.0
+WARMING = "warm up"
+WARMING_SECONDS = 10.0
+"""How long a start waits for indexes to open; a memory that takes longer is asked again by requests."""
 UNKNOWN = Outcome(correct=None, source="unknown")
 RULES = RuleFuser()
 
@@ -115,7 +118,7 @@ class Sessions:
 
     async def start(self) -> None:
         """Load what the first request would wait for, finish what a crash interrupted, and start to sweep."""
-        await asyncio.to_thread(self.memories.encoder.encode, ["warm up"])
+        await self._warm()
         await self.sweep()
         self._sweeper = asyncio.create_task(self._sweep_on())
         self._started = True
@@ -450,6 +453,13 @@ class Sessions:
                 log.warning("sweep", error=str(error))
 
     # The pieces
+
+    async def _warm(self) -> None:
+        """Open encoder and indexes of the namespace that most callers have: opening takes longer than a probe may."""
+        embedding = await self._encoded(WARMING)
+        providers = await asyncio.to_thread(self.memories.of, DEFAULT)
+        query = Query(text=WARMING, embedding=embedding, namespace=DEFAULT)
+        await probe_in_time(query, providers, self._lanes, self._rests, WARMING_SECONDS, Notes())
 
     async def _begun(self, task: Task, namespace: str, notes: Notes) -> MemorySession:
         """A session after its Begin; providers that were late or failed are in the notes."""
