@@ -67,9 +67,14 @@ async def _serve(config: RunConfig, keys: Keys) -> None:
 
 
 def _listening_on(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises ConfigError where nothing can."""
+    """A socket that listens there and knows that it is TCP. Raises ConfigError where nothing can.
+
+    `create_server` leaves the protocol out, and asyncio lets small writes go at once only where it is named: the body
+    of an answer would wait until the client has acknowledged its head, some 40 ms.
+    """
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.socket(fileno=listener.detach())
     except OSError as error:
         raise ConfigError(
             f"Nothing can listen on {host}:{port} ({error.strerror}): give another --host or --port."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,21 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"Nothing can listen on 127.0.0.1:{port}"):
             _listening_on("127.0.0.1", port)
+
+
+async def test_an_answer_is_not_held_back_for_its_acknowledgement() -> None:
+    delayed: list[int] = []
+
+    async def look(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        delayed.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with _listening_on("127.0.0.1", 0) as listener:
+        async with await asyncio.start_server(look, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await reader.read()
+            writer.close()
+    assert delayed == [1]
 
 
 def test_a_key_needs_a_file_to_stand_in(tmp_path: Path) -> None:
