@@ -79,12 +79,13 @@ class Providers(Flow):
     providers: tuple[ProviderCard, ...]
 
 
-def _caller(request: Request) -> Caller:
+# Both are async because FastAPI sends what is not through a thread, at every request.
+async def _caller(request: Request) -> Caller:
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
 
-def _retry(
+async def _retry(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")] = None,
 ) -> Retry | None:
     return Retry(idempotency_key) if idempotency_key is not None else None

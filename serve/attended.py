@@ -27,8 +27,12 @@ from router.session import PREVIEW_LIMIT
 from serve.failures import EngineFailure
 from serve.messages import Trouble
 
+SHARED_THREADS = 4
+"""In which providers are probed one after another, in about a millisecond each."""
 THREADS = 2
-"""Of each provider; a probe takes about a millisecond, and one that hangs holds up its own provider alone."""
+"""Of each provider that is slow or failed: one that hangs holds up itself alone."""
+PATIENCE = 0.05
+"""Seconds that the providers of one request are given in one thread."""
 FAILURES = 3
 """In a row, after which a provider or router rests."""
 
@@ -80,54 +84,99 @@ class Rests:
         if self._failures[name] >= FAILURES:
             self._until[name] = time.monotonic() + self._seconds
 
+    def doubtful(self, name: str) -> bool:
+        """Whether it failed when it was last asked."""
+        return name in self._failures
+
     def worked(self, name: str) -> None:
         self._failures.pop(name, None)
         self._until.pop(name, None)
 
 
 class Lanes:
-    """Threads for probing, some of each provider's own."""
+    """Threads for probing: some that ask all providers one after another, and some of each provider's own."""
 
     def __init__(self) -> None:
-        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self.shared = ThreadPoolExecutor(SHARED_THREADS, thread_name_prefix="probe")
+        self._own: dict[str, ThreadPoolExecutor] = {}
 
     def of(self, provider: str) -> ThreadPoolExecutor:
-        if provider not in self._pools:
-            self._pools[provider] = ThreadPoolExecutor(THREADS, thread_name_prefix=f"probe-{provider}")
-        return self._pools[provider]
+        if provider not in self._own:
+            self._own[provider] = ThreadPoolExecutor(THREADS, thread_name_prefix=f"probe-{provider}")
+        return self._own[provider]
 
     def close(self) -> None:
         """Without waiting: a probe that hangs must not hold up the end."""
-        for pool in self._pools.values():
+        for pool in (self.shared, *self._own.values()):
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Round:
+    """One request's probes, each made once by whichever thread takes it first."""
+
+    def __init__(self, query: Query, providers: Mapping[str, MemoryProvider]) -> None:
+        self.waiting = dict(providers)
+        self.found: dict[str, Preview | Exception] = {}
+        self._query = query
+
+    def all(self) -> None:
+        """Probe until nobody waits."""
+        while True:
+            try:
+                name, provider = self.waiting.popitem()
+            except KeyError:
+                return
+            self._probe(name, provider)
+
+    def one(self, name: str) -> None:
+        """Probe this provider, where it still waits."""
+        provider = self.waiting.pop(name, None)
+        if provider is not None:
+            self._probe(name, provider)
+
+    def _probe(self, name: str, provider: MemoryProvider) -> None:
+        try:
+            self.found[name] = provider.probe(self._query)
+        except Exception as error:  # noqa: BLE001  (a provider may be a stranger's code; its failure is written down)
+            self.found[name] = error
 
 
 async def probe_in_time(
     query: Query, providers: Mapping[str, MemoryProvider], lanes: Lanes, rests: Rests, seconds: float, notes: Notes
 ) -> tuple[Preview, ...]:
-    """One preview per provider, in order, within `seconds` altogether: empty where it is late or fails."""
+    """One preview per provider, in order, within `seconds` altogether: empty where it is late or fails.
 
-    async def probe(name: str, provider: MemoryProvider) -> Preview:
-        empty = Preview(provider=name)
-        if rests.resting(name):
-            notes.trouble("probe", name, "resting")
-            return empty
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(seconds):
-                found = await loop.run_in_executor(lanes.of(name), provider.probe, query)
-        except TimeoutError as error:
-            rests.failed(name)
-            notes.trouble("probe", name, "late", error)
-            return empty
-        except Exception as error:  # noqa: BLE001  (a provider may be a stranger's code; its failure is written down)
-            rests.failed(name)
-            notes.trouble("probe", name, "failed", error)
-            return empty
+    Handing a probe to a thread costs almost as much as the probe, so one thread asks all who worked last time. Who did
+    not has a thread of its own, and so have those who still wait when that one is not through after `PATIENCE`.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    asked = {name: provider for name, provider in providers.items() if not rests.resting(name)}
+    doubtful = [name for name in asked if rests.doubtful(name)]
+    probes = _Round(query, asked)
+    works = {loop.run_in_executor(lanes.of(name), probes.one, name) for name in doubtful}
+    works.add(loop.run_in_executor(lanes.shared, probes.all))
+    _, running = await asyncio.wait(works, timeout=min(PATIENCE, seconds))
+    if running:
+        works |= {loop.run_in_executor(lanes.of(name), probes.one, name) for name in tuple(probes.waiting)}
+        _, running = await asyncio.wait(works, timeout=until - loop.time())
+    for work in running:
+        work.cancel()
+    return tuple(_preview(name, probes, name in asked, rests, notes) for name in providers)
+
+
+def _preview(name: str, probes: _Round, asked: bool, rests: Rests, notes: Notes) -> Preview:
+    """What a provider's probe gave, in the length that is shown; empty where there is none, which is noted."""
+    found = probes.found.get(name)
+    if isinstance(found, Preview):
         rests.worked(name)
         return found.model_copy(update={"provider": name, "text": found.text.strip()[:PREVIEW_LIMIT]})
-
-    return tuple(await asyncio.gather(*(probe(name, provider) for name, provider in providers.items())))
+    if asked:
+        rests.failed(name)
+        notes.trouble("probe", name, "late" if found is None else "failed", found)
+    else:
+        notes.trouble("probe", name, "resting")
+    return Preview(provider=name)
 
 
 class Attended:

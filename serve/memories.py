@@ -46,6 +46,7 @@ class Memories:
         self.cards: tuple[ProviderCard, ...] = provider_cards(config.providers)
         self._config, self._distiller, self._governor = config, distiller, governor
         self._by_namespace: OrderedDict[str, dict[str, MemoryProvider]] = OrderedDict()
+        self._opened: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -65,8 +66,20 @@ class Memories:
                 )
             self._by_namespace.move_to_end(namespace)
             while len(self._by_namespace) > NAMESPACES:
-                self.bank.release(self._by_namespace.popitem(last=False)[0])
+                oldest, _ = self._by_namespace.popitem(last=False)
+                self._opened.discard(oldest)
+                self.bank.release(oldest)
             return self._by_namespace[namespace]
+
+    def is_open(self, namespace: str) -> bool:
+        """Whether the indexes of a namespace are in memory, as far as `opened` was told."""
+        return namespace in self._opened
+
+    def opened(self, namespace: str) -> None:
+        """Take note that every memory of a namespace was asked once, so that its indexes are in memory."""
+        with self._lock:
+            if namespace in self._by_namespace:
+                self._opened.add(namespace)
 
     def items(self, provider: str, namespace: str, item_ids: Sequence[str]) -> tuple[Item, ...]:
         """Where these items come from; an item that the bank does not know has no origin."""

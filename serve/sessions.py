@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ import numpy as np
 import structlog
 from pydantic import BaseModel
 
-from providers.base import ProviderCard
+from providers.base import MemoryProvider, ProviderCard
 from providers.errors import MemrouteError
 from providers.forgetting import Forgotten, Selection, holds_text, strings_in
 from providers.namespaces import DEFAULT, within
@@ -66,8 +66,8 @@ SWEEP_SECONDS = 2.0
 AUDIT_ENTRIES = 1000
 DAY_SECONDS = 86_400.0
 WARMING = "warm up"
-WARMING_SECONDS = 10.0
-"""How long a start waits for indexes to open; a memory that takes longer is asked again by requests."""
+OPENING_SECONDS = 10.0
+"""How long a start, or a namespace's first request, waits for indexes to open; the next probe finds the rest late."""
 UNKNOWN = Outcome(correct=None, source="unknown")
 RULES = RuleFuser()
 
@@ -118,7 +118,8 @@ class Sessions:
 
     async def start(self) -> None:
         """Load what the first request would wait for, finish what a crash interrupted, and start to sweep."""
-        await self._warm()
+        providers, embedding = await asyncio.to_thread(self._asked, DEFAULT, WARMING)
+        await self._open(Query(text=WARMING, embedding=embedding, namespace=DEFAULT), providers)
         await self.sweep()
         self._sweeper = asyncio.create_task(self._sweep_on())
         self._started = True
@@ -454,19 +455,25 @@ class Sessions:
 
     # The pieces
 
-    async def _warm(self) -> None:
-        """Open encoder and indexes of the namespace that most callers have: opening takes longer than a probe may."""
-        embedding = await self._encoded(WARMING)
-        providers = await asyncio.to_thread(self.memories.of, DEFAULT)
-        query = Query(text=WARMING, embedding=embedding, namespace=DEFAULT)
-        await probe_in_time(query, providers, self._lanes, self._rests, WARMING_SECONDS, Notes())
+    async def _open(self, query: Query, providers: Mapping[str, MemoryProvider]) -> None:
+        """Open the indexes of the query's namespace, once: opening takes longer than a probe may."""
+        if self.memories.is_open(query.namespace):
+            return
+        async with self._lock(f"open {query.namespace}"):
+            if not self.memories.is_open(query.namespace):
+                await probe_in_time(query, providers, self._lanes, self._rests, OPENING_SECONDS, Notes())
+                self.memories.opened(query.namespace)
+
+    def _asked(self, namespace: str, text: str) -> tuple[Mapping[str, MemoryProvider], np.ndarray]:
+        """The memories of a namespace, and what they are asked for as a vector."""
+        return self.memories.of(namespace), np.asarray(self.memories.encoder.encode([text])[0])
 
     async def _begun(self, task: Task, namespace: str, notes: Notes) -> MemorySession:
         """A session after its Begin; providers that were late or failed are in the notes."""
-        providers = await asyncio.to_thread(self.memories.of, namespace)
         with notes.timed("encode"):
-            embedding = await self._encoded(task.question)
+            providers, embedding = await asyncio.to_thread(self._asked, namespace, task.question)
         query = Query(text=task.question, embedding=embedding, namespace=namespace, task_id=task.id)
+        await self._open(query, providers)
         with notes.timed("probe"):
             previews = await probe_in_time(
                 query, providers, self._lanes, self._rests, self.settings.probe_seconds, notes
@@ -633,6 +640,8 @@ class Sessions:
         return tuple(known[name] for name in names)
 
     async def _given(self, session: Session, injections: Sequence[Injection]) -> tuple[GivenInjection, ...]:
+        if not injections:
+            return ()
         return await asyncio.to_thread(self._described, session, injections)
 
     def _described(self, session: Session, injections: Sequence[Injection]) -> tuple[GivenInjection, ...]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from served_toys import Notes, Odd, calling, run_task, served
+from served_toys import Lessons, Notes, Odd, calling, run_task, served
 
+from providers.bank import MemoryBank
+from providers.distill.rules import RuleDistiller
+from providers.embedder import Hashing
 from providers.errors import ModelError
+from providers.long_term.base import SpaceProvider
+from providers.types import Preview, Query
 from router.policies.fixed import Concat, Single
 from router.policies.fuse import Fuse
 from router.policies.none import NoMemory
+from serve.attended import SHARED_THREADS, Lanes, Rests, probe_in_time
+from serve.attended import Notes as RequestNotes
 
 QUESTION = {"question": "What is the area of Chile?"}
 
@@ -159,3 +167,53 @@ async def test_a_stranger_among_the_providers_that_raises_anything(
         assert {r["status"] for r in ended.json()["receipts"]} == {"failed"}  # both draft alike
         assert ended.json()["troubles"] == [{"stage": "store", "name": "notes", "reason": "failed"}]
         assert "/secret/path" not in ended.text
+
+
+async def test_the_first_begin_of_a_namespace_waits_for_its_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = QUESTION | {"namespace": "acme/ann"}
+    async with served(tmp_path) as sessions, calling(sessions) as client:
+        begun = (await client.post("/v1/sessions", json=body)).json()
+        path = f"/v1/sessions/{begun['session_id']}/end"
+        await client.post(path, json={"answer": "756,102", "outcome": {"correct": True, "source": "user"}})
+    opened = set[str]()
+
+    def slow_once(self: Notes, query: Query) -> Preview:
+        if query.namespace not in opened:
+            opened.add(query.namespace)
+            time.sleep(0.4)
+        return SpaceProvider.probe(self, query)
+
+    monkeypatch.setattr(Notes, "probe", slow_once)
+    async with served(tmp_path, probe_seconds=0.2) as sessions, calling(sessions) as client:
+        first = (await client.post("/v1/sessions", json=body)).json()
+        assert "acme/ann" in opened
+        assert first["troubles"] == []
+        assert [bool(preview["text"]) for preview in first["previews"]] == [True, True]
+
+
+class Hangs(Lessons):
+    """Answers no probe until it is let go."""
+
+    let_go = threading.Event()
+
+    def probe(self, query: Query) -> Preview:
+        self.let_go.wait(20)
+        return Preview(provider="hangs")
+
+
+async def test_a_provider_that_hangs_takes_no_thread_from_the_others(tmp_path: Path) -> None:
+    query = Query(text="What?", embedding=Hashing().encode(["What?"])[0], namespace="default")
+    with MemoryBank.open(tmp_path / "bank.sqlite", Hashing()) as bank:
+        providers = {
+            "hangs": Hangs(bank.space("hangs"), RuleDistiller()),
+            "lessons": Lessons(bank.space("lessons"), RuleDistiller()),
+        }
+        lanes, rests = Lanes(), Rests(seconds=0.0)
+        for _ in range(2 * SHARED_THREADS):
+            notes = RequestNotes()
+            await probe_in_time(query, providers, lanes, rests, 0.2, notes)
+            assert [(t.name, t.reason) for t in notes.troubles] == [("hangs", "late")]
+        Hangs.let_go.set()
+        lanes.close()
