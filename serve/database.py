@@ -21,7 +21,7 @@ from providers.errors import BankError, ConfigError
 from providers.types import Flow, Outcome, Step, StoreReceipt, Trajectory
 from router.decisions import EndDecision
 from router.session import SessionState
-from serve.messages import AuditEntry, Decision, Trouble
+from serve.messages import AuditEntry, Decision, EndRequest, Trouble
 
 SCHEMA_VERSION = 1
 SCHEMA = """
@@ -79,6 +79,8 @@ class Session(Flow):
     """The End decision, reduced to providers whose gate is open."""
     ending: tuple[str, str] | None = None
     """Name and hash of the end's request, so that its retry is known after a crash too."""
+    draft: EndRequest | None = None
+    """How an open session ends where nobody ends it, without the steps that are known; None ends it without a run."""
     effects_due: bool = True
     """Whether what the retrieval implied has still to be applied."""
     receipts: tuple[StoreReceipt, ...] = ()

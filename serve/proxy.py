@@ -366,22 +366,30 @@ class Proxy:
         if conversation is None:
             return
         conversation.reply = reply or conversation.reply
-        if turn.ends is not None:
-            try:
+        try:
+            if turn.ends is not None:
                 await self._end(conversation, turn.ends)
-            except (MemrouteError, sqlite3.Error, OSError) as error:  # the answer is the client's in any case
-                log.error("chat not stored", error=f"{type(error).__name__}: {error}"[:300])
+            else:
+                await self._draft(conversation)
+        except (MemrouteError, sqlite3.Error, OSError) as error:  # the answer is the client's in any case
+            log.error("chat not stored", error=f"{type(error).__name__}: {error}"[:300])
+
+    async def _draft(self, conversation: Conversation) -> None:
+        """Leave word of how the task ends for another start of this server, which may not hear of it again."""
+        async with conversation.lock:
+            session_id, request = conversation.begun.session_id, self._ending(conversation, SentOutcome())
+            await self._sessions.draft_end(conversation.caller, session_id, request)
 
     async def _end(self, conversation: Conversation, outcome: SentOutcome) -> Ended:
         async with conversation.lock:
-            answer = conversation.reply.text if conversation.reply is not None else None
-            request = EndRequest(
-                answer=(answer or "")[: self._sessions.settings.max_text] or None, outcome=outcome, agent=AGENT
-            )
-            session_id = conversation.begun.session_id
+            session_id, request = conversation.begun.session_id, self._ending(conversation, outcome)
             ended = await self._sessions.end(conversation.caller, session_id, request, Retry(f"chat-end-{session_id}"))
             self._forget(conversation)
             return ended
+
+    def _ending(self, conversation: Conversation, outcome: SentOutcome) -> EndRequest:
+        answer = conversation.reply.text if conversation.reply is not None else ""
+        return EndRequest(answer=answer[: self._sessions.settings.max_text] or None, outcome=outcome, agent=AGENT)
 
     def _forget(self, conversation: Conversation) -> None:
         chats = self._chats.get(conversation.task, [])

@@ -252,14 +252,8 @@ class Sessions:
             session = await self._open_session(caller, session_id)
             new = self._numbered(session, request)
             steps = (*await self._database.steps(session_id), *new)
-            session = self._moved(session, notes).model_copy(
-                update={
-                    "steps": len(steps),
-                    "trajectory": _trajectory(session, request, steps),
-                    "outcome": _outcome(request.outcome),
-                    "ending": (call.name, call.request_hash) if retry else None,
-                    "status": "waiting",
-                }
+            session = _finished(self._moved(session, notes), request, steps).model_copy(
+                update={"ending": (call.name, call.request_hash) if retry else None}
             )
             if request.outcome_later and request.outcome.correct is None:
                 ended = self._ended(session, notes)
@@ -268,6 +262,13 @@ class Sessions:
                 return ended
             session = await self._decide_end(session, notes, drop_steps=True)
             return await self._answer_end(await self._settled(session, notes), call, notes)
+
+    async def draft_end(self, caller: Caller, session_id: str, request: EndRequest) -> None:
+        """Keep how a session ends where nobody ends it: when it expires, over restarts too, its run is kept so."""
+        caller.need("write")
+        async with self._serving(caller, None, session_id) as notes:
+            session = await self._open_session(caller, session_id)
+            await self._database.save(self._moved(session, notes).model_copy(update={"draft": request}))
 
     async def outcome(self, caller: Caller, session_id: str, request: SentOutcome, retry: Retry | None = None) -> Ended:
         """Take in an outcome that comes late; gates that an unknown one left closed are tried again."""
@@ -435,8 +436,10 @@ class Sessions:
     async def _expire(self, session: Session, now: float) -> bool:
         """Bring a session to its end; whether it is to be deleted."""
         notes, over = Notes(), session.expires <= now
+        if session.status == "open" and session.draft is not None:
+            session = _finished(session, session.draft, await self._database.steps(session.id))
         if session.status == "waiting":
-            session = await self._decide_end(session, notes)
+            session = await self._decide_end(session, notes, drop_steps=True)
         if session.status == "ending":
             session = await self._settled(session, notes)
             await self._database.save(session, noted=self._stored(session))
@@ -796,6 +799,19 @@ def _length(steps: Sequence[Step]) -> int:
 
 def _outcome(sent: SentOutcome) -> Outcome:
     return Outcome(correct=sent.correct, source=sent.source)
+
+
+def _finished(session: Session, request: EndRequest, steps: tuple[Step, ...]) -> Session:
+    """The session with its whole run, and nothing decided about it."""
+    return session.model_copy(
+        update={
+            "steps": len(steps),
+            "trajectory": _trajectory(session, request, steps),
+            "outcome": _outcome(request.outcome),
+            "draft": None,
+            "status": "waiting",
+        }
+    )
 
 
 def _trajectory(session: Session, request: EndRequest, steps: tuple[Step, ...]) -> Trajectory:

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -214,6 +215,21 @@ async def test_a_task_goes_on_over_a_restart(tmp_path: Path, endpoint: Endpoint)
         assert (await client.get(f"/v1/sessions/{begun}")).json()["steps"] == 2
         fresh = await ask(client, *chat)
         assert fresh.headers["x-memroute-session"] != begun
+
+
+async def test_a_task_that_is_left_over_a_restart_is_kept_when_its_session_expires(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(tmp_path, endpoint) as (_, _, client):
+        endpoint.script = [CALLED, said("756,102 sq km")]
+        await ask(client, SYSTEM, ASKED)
+        left = await ask(client, SYSTEM, ASKED, calls("call_0"), seen("call_0"))
+    later = time.time() + 7200.0
+    monkeypatch.setattr("serve.sessions.time.time", lambda: later)
+    async with proxied(tmp_path, endpoint) as (sessions, _, client):
+        kept = [record.payload["text"] for record in sessions.memories.bank.space("notes").records()]
+        assert kept == [f"{QUESTION} 756,102 sq km"]
+        assert (await client.get(f"/v1/sessions/{left.headers['x-memroute-session']}")).status_code == 410
 
 
 async def test_a_shortened_history_is_the_same_task(tmp_path: Path, endpoint: Endpoint) -> None:
