@@ -593,13 +593,20 @@ def _cache_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _mcp_arguments(parser: argparse.ArgumentParser) -> None:
-    _config_arguments(parser)
+    parser.add_argument(
+        "config", metavar="CONFIG", type=Path, nargs="?", help="a finished run's config file; none with --through"
+    )
+    parser.add_argument(
+        "--through",
+        metavar="URL",
+        help="a `memroute serve` that runs, whose memories are served; its key is read from MEMROUTE_SERVE_KEY",
+    )
+    _override_arguments(parser)
     parser.add_argument("--router", metavar="NAME", help="who decides: heads, trained, average, or any policy's name")
     parser.add_argument(
         "--namespace",
-        default="default",
         metavar="NS",
-        help="whose memories, as T[/U[/P]] (default: default)",
+        help="whose memories, as T[/U[/P]] (default: default; with --through the key's own)",
     )
 
 
@@ -997,12 +1004,20 @@ def _do_serve(args: argparse.Namespace) -> int:
 
 
 def _do_mcp(args: argparse.Namespace) -> int:
-    from serve.mcp import serve_mcp
+    from providers.errors import ConfigError
+    from serve.mcp import serve_mcp, serve_mcp_through
     from synth.load_config import load_config
 
+    if (args.config is None) == (args.through is None):
+        raise ConfigError("Name a config, or a service that runs with --through, and not both.")
+    if args.through is not None:
+        if args.router is not None or args.overrides:
+            raise ConfigError("--through takes no --router and no --set: the service that runs has its own settings.")
+        asyncio.run(serve_mcp_through(args.through, args.namespace, os.environ.get("MEMROUTE_SERVE_KEY")))
+        return 0
     overrides = [*args.overrides, *([f"serve.router={args.router}"] if args.router is not None else [])]
     config = load_config(args.config, overrides, seed=args.seed, name=args.name, runs_dir=args.runs_dir)
-    asyncio.run(serve_mcp(config, args.namespace))
+    asyncio.run(serve_mcp(config, args.namespace or "default"))
     return 0
 
 
@@ -1209,8 +1224,10 @@ VERBS = (
         "mcp",
         "serve the memories as tools of the Model Context Protocol",
         "Serves a finished run over standard input and output, as clients of the Model Context Protocol start it: "
-        "tools to retrieve what earlier tasks left, to store a finished one, and to explain what was decided. It needs "
-        "the extra memroute[mcp]; as with serve, the run's own bank stays as it was evaluated.",
+        "tools to retrieve what earlier tasks left, to store a finished one, and to explain what was decided. One "
+        "process works in a run at a time: where several clients share its memories, `memroute serve` runs and each "
+        "client goes through it. It needs the extra memroute[mcp]; as with serve, the run's own bank stays as it was "
+        "evaluated.",
         "answers on standard output; runs/<name>/serve.bank.sqlite (memories) and serve.sqlite (sessions).",
         "memroute mcp configs/embedded.yaml --namespace ann",
         _do_mcp,

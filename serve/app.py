@@ -12,7 +12,6 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from providers.base import ProviderCard
 from providers.errors import MemrouteError
 from providers.forgetting import Forgotten, Selection
 from providers.types import Flow
@@ -26,6 +25,7 @@ from serve.messages import (
     Ended,
     EndRequest,
     Problem,
+    Providers,
     RouteBeginRequest,
     Routed,
     RouteEndRequest,
@@ -71,12 +71,6 @@ class Ready(Flow):
     ready: bool
     missing: tuple[str, ...] = ()
     policy: str
-
-
-class Providers(Flow):
-    """The memories that this server routes among, in the order in which candidates are shown."""
-
-    providers: tuple[ProviderCard, ...]
 
 
 # Both are async because FastAPI sends what is not through a thread, at every request.

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from providers.base import ProviderCard
 from providers.errors import EngineError
 from providers.forgetting import Forgotten, Selection
 from providers.tools import Tool, ToolResult
 from providers.types import Injection, Outcome, SkillSpec, Step
-from serve.messages import Begun, Ended, GivenInjection, GivenSkill, SentStep, SessionView, Stepped
+from serve.messages import (
+    Begun,
+    Ended,
+    EndRequest,
+    GivenInjection,
+    GivenSkill,
+    Providers,
+    SentStep,
+    SessionView,
+    Stepped,
+)
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -30,6 +42,9 @@ PASSING = (429, 502, 503, 504, 507)
 """Statuses after which the same request may work."""
 
 A = TypeVar("A", bound=BaseModel)
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
 Source = Literal["gold", "verifier", "user", "unknown"]
 
 
@@ -78,6 +93,10 @@ class MemoryClient:
         body = {"question": question, "task_id": task_id, "namespace": namespace or self._namespace}
         return ServedSession(self, await self._call(Begun, "/v1/sessions", body))
 
+    async def end(self, session_id: str, request: EndRequest) -> Ended:
+        """End a task of which only the id is at hand; `ServedSession.end` is the usual way."""
+        return await self._call(Ended, f"/v1/sessions/{session_id}/end", request.model_dump(mode="json"))
+
     async def outcome(self, session_id: str, correct: bool | None, source: Source = "user") -> Ended:
         """Say after the end whether the answer was correct, and who says so."""
         return await self._call(Ended, f"/v1/sessions/{session_id}/outcome", {"correct": correct, "source": source})
@@ -85,6 +104,10 @@ class MemoryClient:
     async def view(self, session_id: str) -> SessionView:
         """A session as the server has it."""
         return await self._call(SessionView, f"/v1/sessions/{session_id}", None)
+
+    async def providers(self) -> tuple[ProviderCard, ...]:
+        """The memories that the server routes among."""
+        return (await self._call(Providers, "/v1/providers", None)).providers
 
     async def forget(self, selection: Selection) -> Forgotten:
         """Remove memories with everything made of them; the key needs the right `admin`."""
@@ -194,7 +217,58 @@ class ServedSession:
         return await self._client.outcome(self.id, correct, source)
 
 
-class SyncMemoryClient:
+class _Waiting(Generic[S]):
+    """The plain side of something asynchronous, whose calls are made in a thread with an event loop."""
+
+    def __init__(self, portal: BlockingPortal, behind: S) -> None:
+        self._portal, self._behind = portal, behind
+
+
+def _waits(method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Waiting[S], P], R]:
+    """The same call, which waits."""
+
+    @functools.wraps(method)
+    def call(waiting: _Waiting[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        answer: R = waiting._portal.call(functools.partial(method, waiting._behind, *args, **kwargs))
+        return answer
+
+    return call
+
+
+class SyncServedSession(_Waiting[ServedSession]):
+    """`ServedSession` whose calls wait. A skill's tools are called in the client's own event loop."""
+
+    @property
+    def begun(self) -> Begun:
+        return self._behind.begun
+
+    @property
+    def id(self) -> str:
+        return self._behind.id
+
+    @property
+    def memory(self) -> str:
+        """What Begin injected, quoted for a prompt; empty where there is nothing."""
+        return self._behind.memory
+
+    @property
+    def skills(self) -> tuple[SkillSpec, ...]:
+        """Callable skills retrieved at Begin."""
+        return self._behind.skills
+
+    @property
+    def injections(self) -> tuple[Injection, ...]:
+        """All that was injected so far."""
+        return self._behind.injections
+
+    step = _waits(ServedSession.step)
+    stepped = _waits(ServedSession.stepped)
+    call_skill = _waits(ServedSession.call_skill)
+    end = _waits(ServedSession.end)
+    outcome = _waits(ServedSession.outcome)
+
+
+class SyncMemoryClient(_Waiting[MemoryClient]):
     """`MemoryClient` for code without an event loop: the same calls, each of which waits."""
 
     def __init__(
@@ -208,8 +282,8 @@ class SyncMemoryClient:
         from anyio.from_thread import start_blocking_portal
 
         self._held = ExitStack()
-        self._portal: BlockingPortal = self._held.enter_context(start_blocking_portal())
-        self._client = MemoryClient(url, key=key, namespace=namespace, timeout=timeout)
+        portal = self._held.enter_context(start_blocking_portal())
+        super().__init__(portal, MemoryClient(url, key=key, namespace=namespace, timeout=timeout))
 
     def __enter__(self) -> Self:
         return self
@@ -221,81 +295,19 @@ class SyncMemoryClient:
 
     def close(self) -> None:
         """Close the connections, and the thread that they live in."""
-        self._portal.call(self._client.close)
+        self._portal.call(self._behind.close)
         self._held.close()
 
     def begin(self, question: str, *, task_id: str | None = None, namespace: str | None = None) -> SyncServedSession:
         """Begin a task: its session holds what the router retrieved."""
+        return SyncServedSession(self._portal, self._begun(question, task_id=task_id, namespace=namespace))
 
-        async def begin() -> ServedSession:
-            return await self._client.begin(question, task_id=task_id, namespace=namespace)
-
-        return SyncServedSession(self._portal, self._portal.call(begin))
-
-    def outcome(self, session_id: str, correct: bool | None, source: Source = "user") -> Ended:
-        """Say after the end whether the answer was correct, and who says so."""
-        return self._portal.call(self._client.outcome, session_id, correct, source)
-
-    def view(self, session_id: str) -> SessionView:
-        """A session as the server has it."""
-        return self._portal.call(self._client.view, session_id)
-
-    def forget(self, selection: Selection) -> Forgotten:
-        """Remove memories with everything made of them; the key needs the right `admin`."""
-        return self._portal.call(self._client.forget, selection)
-
-
-class SyncServedSession:
-    """`ServedSession` whose calls wait."""
-
-    def __init__(self, portal: BlockingPortal, session: ServedSession) -> None:
-        self._portal, self._session = portal, session
-        self.begun = session.begun
-
-    @property
-    def id(self) -> str:
-        return self._session.id
-
-    @property
-    def memory(self) -> str:
-        """What Begin injected, quoted for a prompt; empty where there is nothing."""
-        return self._session.memory
-
-    @property
-    def skills(self) -> tuple[SkillSpec, ...]:
-        """Callable skills retrieved at Begin."""
-        return self._session.skills
-
-    def step(self, steps: Sequence[Step]) -> str:
-        """The working memory to show before the next action, or empty. `steps` are all steps of the task so far."""
-        return self._portal.call(self._session.step, steps)
-
-    def call_skill(self, skill: SkillSpec, arguments: dict[str, object], tools: tuple[Tool, ...]) -> ToolResult:
-        """Run a retrieved skill here, in the sandbox; the tools' `call` runs in the client's own event loop."""
-        return self._portal.call(self._session.call_skill, skill, arguments, tools)
-
-    def end(
-        self,
-        answer: str | None,
-        *,
-        steps: Sequence[Step] = (),
-        outcome: Outcome | None = None,
-        outcome_later: bool = False,
-        agent: str = "",
-        status: Sequence[str] = (),
-    ) -> Ended:
-        """End the task; see `ServedSession.end`."""
-
-        async def end() -> Ended:
-            return await self._session.end(
-                answer, steps=steps, outcome=outcome, outcome_later=outcome_later, agent=agent, status=status
-            )
-
-        return self._portal.call(end)
-
-    def outcome(self, correct: bool | None, source: Source = "user") -> Ended:
-        """Say after the end whether the answer was correct, and who says so."""
-        return self._portal.call(self._session.outcome, correct, source)
+    _begun = _waits(MemoryClient.begin)
+    end = _waits(MemoryClient.end)
+    outcome = _waits(MemoryClient.outcome)
+    view = _waits(MemoryClient.view)
+    providers = _waits(MemoryClient.providers)
+    forget = _waits(MemoryClient.forget)
 
 
 def _answer(kind: type[A], response: httpx.Response) -> A:

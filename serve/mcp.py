@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -13,13 +13,25 @@ from providers.errors import ConfigError, MemrouteError
 from providers.namespaces import checked_namespace
 from providers.types import Flow
 from serve.auth import Caller
+from serve.client import MemoryClient, ServerRefused
 from serve.errors import refusal_of
 from serve.logs import log_as_json
-from serve.messages import BeginRequest, Decision, EndRequest, GivenInjection, SentOutcome, SentStep, SessionView
+from serve.messages import (
+    BeginRequest,
+    Begun,
+    Decision,
+    Ended,
+    EndRequest,
+    GivenInjection,
+    SentOutcome,
+    SentStep,
+    SessionView,
+)
 from serve.opening import open_sessions
 from serve.rendering import quoted_skills
 from serve.sessions import Sessions
 from synth.config import RunConfig
+from synth.runs import RunInUse
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -71,25 +83,90 @@ class Explained(Flow):
     injections: tuple[GivenInjection, ...]
 
 
+class Memory(Protocol):
+    """What the tools ask: a service in this process, or one that runs elsewhere."""
+
+    async def begin(self, request: BeginRequest) -> Begun: ...
+
+    async def end(self, session_id: str, request: EndRequest) -> Ended: ...
+
+    async def view(self, session_id: str) -> SessionView: ...
+
+
+class OwnMemory:
+    """A service in this process, in one namespace."""
+
+    def __init__(self, sessions: Sessions, namespace: str) -> None:
+        self._sessions = sessions
+        self._caller = Caller("mcp", namespace, frozenset({"read", "write"}))
+
+    async def begin(self, request: BeginRequest) -> Begun:
+        return await self._sessions.begin(self._caller, request)
+
+    async def end(self, session_id: str, request: EndRequest) -> Ended:
+        return await self._sessions.end(self._caller, session_id, request)
+
+    async def view(self, session_id: str) -> SessionView:
+        return await self._sessions.view(self._caller, session_id)
+
+
+class ServedMemory:
+    """A service that runs, through its client; the client's namespace and key hold."""
+
+    def __init__(self, client: MemoryClient) -> None:
+        self._client = client
+
+    async def begin(self, request: BeginRequest) -> Begun:
+        return (await self._client.begin(request.question, task_id=request.task_id)).begun
+
+    async def end(self, session_id: str, request: EndRequest) -> Ended:
+        return await self._client.end(session_id, request)
+
+    async def view(self, session_id: str) -> SessionView:
+        return await self._client.view(session_id)
+
+
 async def serve_mcp(config: RunConfig, namespace: str) -> None:
-    """Serve until standard input ends. Raises ConfigError where the package `mcp` is missing or the run cannot be."""
+    """Serve a run until standard input ends. Raises ConfigError where `mcp` is missing or the run cannot be opened."""
     checked_namespace(namespace)
+    _prepare()
+    try:
+        async with open_sessions(config) as sessions:
+            await make_server(OwnMemory(sessions, namespace)).run_stdio_async()
+    except RunInUse as error:
+        raise ConfigError(
+            f"{error}; where it is held by `memroute serve`, go through that: memroute mcp --through URL"
+        ) from error
+
+
+async def serve_mcp_through(url: str, namespace: str | None, key: str | None) -> None:
+    """Serve what a running service has, until standard input ends: any number of clients share one run so.
+
+    Raises:
+        ConfigError: the package `mcp` is missing.
+        ServerRefused: no service answers there, or it does not take the key.
+    """
+    _prepare()
+    async with MemoryClient(url, key=key, namespace=namespace) as client:
+        await client.providers()
+        await make_server(ServedMemory(client)).run_stdio_async()
+
+
+def _prepare() -> None:
+    """Look for the package, and leave standard output to the protocol."""
     try:
         import mcp.server.mcpserver  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError("The package `mcp` is missing: install memroute with its extra, memroute[mcp].") from error
     log_as_json(sys.stderr)
-    async with open_sessions(config) as sessions:
-        await make_server(sessions, namespace).run_stdio_async()
 
 
-def make_server(sessions: Sessions, namespace: str) -> MCPServer:
-    """The tools over a started service; all of them work in `namespace`."""
+def make_server(memory: Memory) -> MCPServer:
+    """The tools over a memory."""
     from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
 
     server = MCPServer("memroute", instructions=INSTRUCTIONS)
-    caller = Caller("mcp", namespace, frozenset({"read", "write"}))
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     async def retrieve(
@@ -98,7 +175,7 @@ def make_server(sessions: Sessions, namespace: str) -> MCPServer:
     ) -> Retrieved:
         """Look for what earlier tasks left for this one. Call it once, before the first action."""
         request = BeginRequest(question=question, task_id=task_id)
-        begun = await _told(sessions.begin(caller, request))
+        begun = await _told(memory.begin(request))
         parts = (begun.memory, quoted_skills(begun.skills))
         return Retrieved(
             session_id=begun.session_id,
@@ -117,7 +194,7 @@ def make_server(sessions: Sessions, namespace: str) -> MCPServer:
         """Offer the finished task to the memories. Call it once, when the task is done."""
         outcome = SentOutcome(correct=correct, source="unknown" if correct is None else "user")
         request = EndRequest(steps=tuple(steps), known=0, answer=answer, outcome=outcome, agent="mcp")
-        receipts = (await _told(sessions.end(caller, session_id, request))).receipts
+        receipts = (await _told(memory.end(session_id, request))).receipts
         return Kept(
             stored=tuple(receipt.provider for receipt in receipts if receipt.status == "stored"),
             not_stored={receipt.provider: receipt.reason for receipt in receipts if receipt.status != "stored"},
@@ -126,7 +203,7 @@ def make_server(sessions: Sessions, namespace: str) -> MCPServer:
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     async def explain(session_id: Annotated[str, Field(description="from retrieve")]) -> Explained:
         """Say what each memory would have shown for a task, which was chosen, and who keeps it."""
-        return explained(await _told(sessions.view(caller, session_id)))
+        return explained(await _told(memory.view(session_id)))
 
     return server
 
@@ -155,5 +232,7 @@ async def _told(call: Awaitable[T]) -> T:
 
     try:
         return await call
+    except ServerRefused as refused:
+        raise ToolError(str(refused)) from refused
     except (MemrouteError, sqlite3.Error, OSError) as error:
         raise ToolError(str(refusal_of(error))) from error

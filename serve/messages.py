@@ -147,6 +147,12 @@ class Stepped(Flow):
     troubles: tuple[Trouble, ...] = ()
 
 
+class Providers(Flow):
+    """The memories that a server routes among, in the order in which candidates are shown."""
+
+    providers: tuple[ProviderCard, ...]
+
+
 class SentOutcome(Message):
     """Whether the answer was correct, and who says so; null means that nobody knows."""
 

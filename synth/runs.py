@@ -67,11 +67,16 @@ _PACKAGES = (
 )
 
 
+class RunInUse(ConfigError):
+    """Another process works in the run's folder."""
+
+
 class Run:
     """A run's folder, held by this process alone until `close`.
 
     Raises:
-        ConfigError: the folder was made with other settings, or another process works in it.
+        ConfigError: the folder was made with other settings.
+        RunInUse: another process works in it.
         BankError: `run.sqlite` is damaged.
     """
 
@@ -188,7 +193,7 @@ class Run:
         except BlockingIOError:
             holder = os.read(handle, 32).decode("ascii", "replace").strip()
             os.close(handle)
-            raise ConfigError(
+            raise RunInUse(
                 f"{self.root} is in use by another process{f' (pid {holder})' if holder else ''}: "
                 "wait until it ends, or give this run another name"
             ) from None
