@@ -214,14 +214,15 @@ class Streaming:
     async def _lifecycle(self, task: Task, session: MemorySession) -> Left:
         config = self._bench.run.config
         await session.begin()
+        tools = self._bench.suite.tools(task)
         trajectory = await self._bench.agent.run(
             task.public(),
-            self._bench.suite.tools(task),
+            tools,
             session,
             seed=agent_seed(config.seed, task.id, self._seed),
             max_steps=self._max_steps,
         )
-        outcome = public_outcome(await outcome_of(self._bench.suite, task, trajectory.answer))
+        outcome = public_outcome(await outcome_of(self._bench.suite, task, trajectory.answer, tools))
         trajectory, told = self._seen(task, trajectory, outcome)
         return Left(trajectory, told, outcome, await session.end(trajectory, told))
 

@@ -28,3 +28,8 @@ class Tool(Protocol):
     def parameters(self) -> tuple[Parameter, ...]: ...
 
     async def call(self, **arguments: Any) -> ToolResult: ...
+
+
+def is_stateful(tool: Tool) -> bool:
+    """Whether the same call may give something else the next time; tools say so by a true attribute `stateful`."""
+    return bool(getattr(tool, "stateful", False))

@@ -26,7 +26,8 @@ class SuiteConfig(Section):
     """Which tasks, and how many of each split."""
 
     name: str = "factbook"
-    """`factbook`, `questions` (benchmarks from files or the hub), or a dotted path package.module:Class."""
+    """`factbook`, `questions` (benchmarks from files or the hub), `textworld` (text games), or a dotted path
+    package.module:Class."""
     warmup: int = Field(default=300, ge=0)
     """Tasks that fill the memories; used for nothing else."""
     explore: int = Field(default=400, ge=0)

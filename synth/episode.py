@@ -14,6 +14,7 @@ import numpy as np
 from providers.base import MemoryProvider
 from providers.errors import AgentError
 from providers.skills import SkillRunner
+from providers.tools import Tool
 from providers.types import Outcome, Preview, Query, Retrieval, Task, Trajectory, content_hash
 from router.context import InContext
 from router.decisions import NONE, Arm, EndDecision, InDecision
@@ -142,9 +143,10 @@ async def run_episode(host: Host, prepared: Prepared, arm: Arm, key: EpisodeKey,
     limit = host.config.explore.episode_seconds
     session = _session(host, prepared, arm)
     try:
-        trajectory = await _within(limit, run_agent(host, prepared.task, session, arm, max_steps))
+        tools = host.suite.tools(prepared.task)
+        trajectory = await _within(limit, run_agent(host, prepared.task, tools, session, arm, max_steps))
         trajectory.model_dump_json()  # a lone surrogate cannot be written: it fails here, as this episode's error
-        outcome = await outcome_of(host.suite, prepared.task, trajectory.answer)
+        outcome = await outcome_of(host.suite, prepared.task, trajectory.answer, tools)
         await session.end(trajectory, outcome)
     except TimeoutError as error:
         reason = str(error) or f"no answer within {limit:g} s"
@@ -154,13 +156,15 @@ async def run_episode(host: Host, prepared: Prepared, arm: Arm, key: EpisodeKey,
     return _done(key, trajectory, outcome, session, time.monotonic() - started)
 
 
-async def run_agent(host: Host, task: Task, session: MemorySession, arm: Arm, max_steps: int) -> Trajectory:
+async def run_agent(
+    host: Host, task: Task, tools: tuple[Tool, ...], session: MemorySession, arm: Arm, max_steps: int
+) -> Trajectory:
     """Begin the session and let the agent run; its code is what `Heartbeat` may interrupt."""
     await session.begin()
     try:
         trajectory = await host.agent.run(
             task.public(),
-            host.suite.tools(task),
+            tools,
             session,
             seed=agent_seed(host.config.seed, task.id, arm.repeat),
             max_steps=max_steps,

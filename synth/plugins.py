@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SUITES: Mapping[str, str] = {
     "factbook": "synth.tasks.factbook:Factbook",
     "questions": "synth.tasks.questions.suite:Questions",
+    "textworld": "synth.tasks.textworld:TextWorld",
 }
 AGENTS: Mapping[str, str] = {
     "case_based": "synth.agents.case_based:CaseBased",

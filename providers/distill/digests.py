@@ -13,10 +13,7 @@ WORDS = 150
 def digest_of(trajectory: Trajectory) -> str | None:
     """The question and the steps that led to the answer, or all steps where it was a guess; at most 150 words."""
     shape = read_shape(trajectory)
-    if shape.reads and shape.ending:
-        steps = [*direct_steps(shape), f"answer with {shape.ending}"]
-    else:
-        steps = literal_steps(trajectory)
+    steps = [*direct_steps(shape), f"answer with {shape.ending}"] if shape.tells else literal_steps(trajectory)
     if not steps:
         return None
     text = f"Task: {shape.question}\nSteps: "

@@ -111,7 +111,7 @@ class InsightRules:
         """A guiding principle from the label that answered, or a cautionary one from the first failure lesson."""
         shape = read_shape(trajectory)
         kind, lessons = _lessons(trajectory, outcome)
-        if not lessons:
+        if not lessons or not shape.reads:
             return None
         cue = cue_of(shape)
         if kind == "failure":
@@ -135,10 +135,7 @@ class InsightRules:
         """The steps without detours (all where no way to the answer is seen), and the outcome."""
         shape = read_shape(trajectory)
         ended = {True: "correct", False: "wrong", None: "unknown"}[outcome.correct]
-        if shape.reads and shape.ending:
-            steps = [*direct_steps(shape), f"answer with {shape.ending}"]
-        else:
-            steps = literal_steps(trajectory)
+        steps = [*direct_steps(shape), f"answer with {shape.ending}"] if shape.tells else literal_steps(trajectory)
         if not steps:
             return None
         while len(steps) > 1 and len(" ".join(steps).split()) > SUMMARY_WORDS - 3:
@@ -193,7 +190,7 @@ def _lessons(trajectory: Trajectory, outcome: Outcome) -> tuple[str, list[str]]:
     """Kind and lines of what a run teaches; no line where its answer was a guess."""
     shape: RunShape = read_shape(trajectory)
     kind = "failure" if outcome.correct is False else "success"
-    if not shape.reads or not shape.ending:
+    if not shape.tells:
         return kind, []
     return kind, failure_lessons(shape) if kind == "failure" else success_lessons(shape)
 

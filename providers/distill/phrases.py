@@ -15,6 +15,9 @@ _DIRECTION = re.compile(r"number of names (above|below)")
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.])")
 
+LAST_ACTIONS = 3
+"""Of a run that was won by what was done: those that a lesson tells of."""
+
 # --- steps ---
 
 
@@ -30,7 +33,13 @@ def literal_steps(trajectory: Trajectory) -> list[str]:
             steps.append(f'search for "{step.arguments["query"]}"')
         elif "page" in step.arguments and (title := page_text.title(step.observation)):
             steps.append(_opening(shape, title))
+        elif "action" in step.arguments and step.error is None:
+            steps.append(_doing(str(step.arguments["action"])))
     return steps
+
+
+def _doing(action: str) -> str:
+    return f'do "{action}"'
 
 
 def _opening(shape: RunShape, title: str) -> str:
@@ -41,6 +50,8 @@ def _opening(shape: RunShape, title: str) -> str:
 
 
 def direct_steps(shape: RunShape) -> list[str]:
+    if not shape.reads:
+        return [_doing(action) for action in shape.actions]
     steps = entrance(shape)
     for label, title in shape.reads:
         if (opening := _opening(shape, title)) not in steps:
@@ -65,7 +76,7 @@ def is_contested(shape: RunShape) -> bool:
 
 def loop_steps(shape: RunShape) -> list[str]:
     """As `direct_steps`, with the repeated visits folded into one `for each`."""
-    if shape.kind == "value":
+    if shape.kind == "value" or not shape.reads:
         return direct_steps(shape)
     loop = f'for each name there, open "{{name}}: {shape.section}" and read "{shape.label}"'
     if not shape.listing:
@@ -134,9 +145,12 @@ def success_lessons(shape: RunShape) -> list[str]:
 
 
 def operational_lessons(shape: RunShape) -> list[str]:
-    """Where the values of such a task stand."""
+    """Where the values of such a task stand, or what such a task ends with."""
     if shape.skill:
         return []
+    if not shape.reads:
+        last = ", ".join(_doing(action) for action in dict.fromkeys(shape.actions[-LAST_ACTIONS:]))
+        return [f"End with {last} when asked: {cue_of(shape)}."]
     place = f' under "{shape.section}"' if shape.section else ""
     lessons = [f'Read "{shape.label}"{place} when asked: {cue_of(shape)}.']
     if is_contested(shape) and shape.sites.get(shape.title):
@@ -152,7 +166,7 @@ def operational_lessons(shape: RunShape) -> list[str]:
 
 def strategic_lessons(shape: RunShape) -> list[str]:
     """How to go about such a task."""
-    if shape.skill:
+    if shape.skill or not shape.reads:
         return []
     lessons: list[str] = []
     if shape.listing in shape.opened:
@@ -166,6 +180,8 @@ def strategic_lessons(shape: RunShape) -> list[str]:
 
 def failure_lessons(shape: RunShape) -> list[str]:
     lessons: list[str] = []
+    if not shape.reads:
+        return lessons
     if is_contested(shape):
         site, updated = shape.sites.get(shape.title, ""), shape.updated.get(shape.title, "")
         if site:

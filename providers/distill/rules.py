@@ -1,7 +1,8 @@
 """A distiller without a language model: artefacts from a trajectory's structure alone, deterministic.
 
-It reads what any agent leaves behind: which pages were opened, what the thoughts say was read there, how the answer was
-formed, and the signs seen at run time. What stands in the question becomes a blank in workflows; labels of pages stay.
+It reads what any agent leaves behind: which pages were opened, what the thoughts say was read there, what was done, how
+the answer was formed, and the signs seen at run time. What stands in the question becomes a blank in workflows; labels
+of pages stay, and so do actions.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ class RuleDistiller(InsightRules):
     async def condensed_run(self, trajectory: Trajectory, outcome: Outcome) -> str | None:
         """The run without its detours, with its own names."""
         shape = read_shape(trajectory)
-        if not shape.reads or not shape.ending:
+        if not shape.tells:
             return None
         return f"Case: {shape.question}\n" + "; ".join([*direct_steps(shape), f"answer with {shape.ending}."])
 
     async def workflow(self, trajectory: Trajectory, outcome: Outcome) -> Workflow | None:
         """The run as numbered steps in which all that stood in the question is a blank."""
         shape = read_shape(trajectory)
-        if not shape.reads or not shape.ending:
+        if not shape.tells:
             return None
         blanks = blanks_of(shape)
         steps = [*loop_steps(shape), f"answer with {shape.ending}"]
@@ -63,7 +64,8 @@ class RuleDistiller(InsightRules):
             return None
         steps = literal_steps(trajectory)
         seen = " It ended at the step limit." if "step limit reached" in trajectory.status else ""
-        summary = f"{shape.question} Answered from {shape.title or 'no page'}.{seen}"
+        source = shape.title or ("what was done" if shape.actions else "no page")
+        summary = f"{shape.question} Answered from {source}.{seen}"
         return Narrative(summary=summary, digest=f"Task: {shape.question}\nSteps: " + "; ".join(steps) + ".")
 
     # Digests

@@ -33,6 +33,13 @@ class RunShape:
     contested: set[str] = field(default_factory=set)
     """Titles that a search offered on more than one site."""
     skill: str = ""
+    actions: list[str] = field(default_factory=list)
+    """What was done in a world that lists what can be done, in order, without what it refused."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether a way to an answer is seen: one that is no guess, from pages or from actions."""
+        return bool((self.reads or self.actions) and self.ending)
 
     @property
     def label(self) -> str:
@@ -87,6 +94,8 @@ def read_shape(trajectory: Trajectory) -> RunShape:
             _see_search(shape, step)
         elif "page" in step.arguments:
             _see_page(shape, step)
+        elif "action" in step.arguments:
+            shape.actions += [str(step.arguments["action"])] if step.error is None else []
         elif step.error is None:
             shape.skill = step.tool
     return shape

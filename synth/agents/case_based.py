@@ -4,6 +4,8 @@ One generic matcher (word overlap with the question, plus what the memory's text
 read. A procedure found in memory is followed as far as it fits the page; where it does not, or where there is none, the
 agent explores. It has no branch on providers, families or templates, and its candidates come from the last few
 observations and the working memory alone, so both kinds of memory can help it or lead it astray.
+
+Where a world lists what can be done in it, it chooses among that instead: `choosing.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from providers import page_text
 from providers.tools import Tool, ToolResult
 from providers.types import SkillSpec, Step, Task, Trajectory, content_hash
 from synth.agents.base import AgentSession
+from synth.agents.choosing import Choosing, acting_tool
 from synth.agents.matching import Matcher
 from synth.agents.pages import Hit, Page, read_hits, same_name
 from synth.agents.reading import (
@@ -106,8 +109,12 @@ class CaseBased:
     async def run(
         self, task: Task, tools: tuple[Tool, ...], session: AgentSession, *, seed: int, max_steps: int
     ) -> Trajectory:
-        attempt = _Attempt(self, task, tools, session, seed, max_steps)
-        return await attempt.run()
+        acting = acting_tool(tools)
+        if acting is not None:
+            return await Choosing(
+                task, acting, session, agent=self.name, seed=seed, max_steps=max_steps, noise=self.noise
+            ).run()
+        return await _Attempt(self, task, tools, session, seed, max_steps).run()
 
 
 class _Attempt:

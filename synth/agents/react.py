@@ -13,7 +13,7 @@ from lm.abilities import obeys_tool_choice
 from lm.client import ChatModel
 from lm.types import Completion, Message, Usage
 from providers.errors import ConfigError
-from providers.tools import Tool, ToolResult
+from providers.tools import Tool, ToolResult, is_stateful
 from providers.types import Step, Task, Trajectory
 from synth.agents.actions import ANSWER, Action, ActionSpace, Unreadable, action_space
 from synth.agents.base import AgentSession
@@ -102,6 +102,9 @@ class _Attempt:
         self.seed, self.max_steps, self.native = seed, max_steps, native
         self.tools = {tool.name: tool for tool in tools}
         self.skills = {skill.name: skill for skill in session.skills if skill.name not in self.tools}
+        stateful = {tool.name for tool in tools if is_stateful(tool)}
+        self.again = stateful | (self.skills.keys() if stateful else set())
+        """What may be done again: in a world that has changed it may give something else."""
         self.space = action_space(tools, session.skills)
         self.system = _system(self.space, written=not native, example=agent.example)
         self.steps: list[Step] = []
@@ -163,7 +166,7 @@ class _Attempt:
         if action.tool == ANSWER:
             return ToolResult(observation="Answer noted.")
         earlier = self.done.get(_identity(action))
-        if earlier is not None:
+        if earlier is not None and action.tool not in self.again:
             return _already(earlier)
         if action.tool in self.skills:
             return await self.session.call_skill(self.skills[action.tool], action.arguments, self.toolset)

@@ -263,19 +263,19 @@ def read_advice(text: str) -> Advice:
 def _read_block(block: str, weight: float, advice: Advice) -> None:
     steps: list[PlanStep] = []
     cue_lines: list[str] = []
-    failed = bool(_FAILED.search(block))
+    lost = failed(block)
     titled = False
     for line_rank, line in enumerate(block.splitlines()):
         cue = word_keys(_QUOTED.sub(" ", line))
         found = False
         for clause in _CLAUSE.split(line):
-            refused = _refuses(clause)
+            refused = refuses(clause)
             step = None if refused else read_step(clause)
             if step is not None:
                 steps.append(step)
                 found = True
                 titled |= step.kind in ("open", "each") and bool(re.search(r"\w\}?: \w", step.argument))
-            sign = -1.0 if refused else -0.4 if failed else 1.0
+            sign = -1.0 if refused else -0.4 if lost else 1.0
             for name in _QUOTED.findall(clause):
                 if step is not None and step.kind == "search":
                     continue
@@ -288,11 +288,16 @@ def _read_block(block: str, weight: float, advice: Advice) -> None:
         advice.titled.append(word_keys(block))
     ordered = [step for step in steps if step.kind != "answer"]
     endings = [step.argument for step in steps if step.kind == "answer"]
-    if endings and ordered and not failed:
+    if endings and ordered and not lost:
         advice.plans.append(Plan(" ".join(cue_lines), tuple(ordered), endings[-1]))
 
 
-def _refuses(clause: str) -> bool:
+def failed(block: str) -> bool:
+    """Whether a block of a memory's text says that it tells of a run that failed."""
+    return bool(_FAILED.search(block))
+
+
+def refuses(clause: str) -> bool:
     """Whether the part of a clause that holds its quoted names, between colons, speaks against them."""
     bare = _QUOTED.sub('"', clause)
     return any(_REFUSAL.search(part) for part in bare.split(": ") if '"' in part)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from providers.errors import SuiteError
 from providers.tools import Tool
@@ -41,7 +41,18 @@ class TaskSuite(Protocol):
         ...
 
 
-async def outcome_of(suite: TaskSuite, task: Task, answer: str | None) -> Outcome:
-    """What the suite says of an answer, waited for where it has to be."""
+@runtime_checkable
+class PlayedSuite(TaskSuite, Protocol):
+    """A suite whose own world knows whether a task is solved: by what was done there, not by what is answered."""
+
+    def score_played(self, task: Task, tools: Sequence[Tool]) -> Outcome:
+        """What the world says of the run that was given `tools`, which `tools(task)` makes anew for each run."""
+        ...
+
+
+async def outcome_of(suite: TaskSuite, task: Task, answer: str | None, tools: Sequence[Tool]) -> Outcome:
+    """What the suite says of a run with these tools and this answer, waited for where it has to be."""
+    if isinstance(suite, PlayedSuite):
+        return suite.score_played(task, tools)
     outcome = suite.score(task, answer)
     return await outcome if inspect.isawaitable(outcome) else outcome
