@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from synth.agents.base import TaskAgent
 from synth.config import RunConfig
 from synth.judge.cases import Judge
 from synth.models import Models
+from synth.named import load_named
 from synth.tasks.base import TaskSuite
 
 if TYPE_CHECKING:
@@ -108,21 +108,10 @@ def _build(
 
 def _found(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
     """The class that a built-in name or a dotted path stands for."""
-    path = known.get(name, name)
-    module_name, colon, class_name = path.partition(":")
-    if not colon:
+    if name not in known and ":" not in name:
         near = difflib.get_close_matches(name, known, n=1)
         raise ConfigError(
             f"there is no {kind} {name!r}{f', did you mean {near[0]!r}?' if near else ''}"
             f" (known: {', '.join(sorted(known))}; or a dotted path package.module:Class)"
         )
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"the {kind} {name!r} cannot be imported ({error}): install its package or mend the path"
-        ) from error
-    built = getattr(module, class_name, None)
-    if not callable(built):
-        raise ConfigError(f"the {kind} {name!r} cannot be built: {module_name} has no class {class_name}")
-    return cast("Callable[..., Any]", built)
+    return load_named(kind, known.get(name, name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import json
 import time
@@ -16,6 +15,7 @@ from providers.tools import Tool
 from providers.types import Step, Task, Trajectory
 from synth.agents.base import AgentSession
 from synth.importers import openai_chat
+from synth.named import load_named
 
 LAST_CALL = "The step limit is reached: answer now, with the best that you have."
 """What tools say from then on."""
@@ -31,7 +31,7 @@ class FunctionAgent:
     name = "function"
 
     def __init__(self, function: str = "") -> None:
-        self._function, self._name = _imported(function), function
+        self._function, self._name = load_named("agent's function", function, "`function`"), function
 
     async def run(
         self, task: Task, tools: tuple[Tool, ...], session: AgentSession, *, seed: int, max_steps: int
@@ -207,16 +207,3 @@ def _without_opening(messages: Any) -> list[Any]:
     turns = list(messages)
     first = next((place for place, one in enumerate(turns) if one.get("role") == "assistant"), len(turns))
     return turns[first:]
-
-
-def _imported(name: str) -> Callable[..., Any]:
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        raise ConfigError(f"the function agent needs `function: package.module:name`, not {name!r}")
-    try:
-        found = getattr(importlib.import_module(module_name), attribute, None)
-    except ImportError as error:
-        raise ConfigError(f"the agent's function {name!r} cannot be imported ({error}): mend the path") from error
-    if not callable(found):
-        raise ConfigError(f"the agent's function {name!r} does not exist: {module_name} has no {attribute}")
-    return found  # type: ignore[no-any-return]

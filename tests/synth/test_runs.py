@@ -177,7 +177,7 @@ def test_unknown_plugins_are_refused_with_what_exists() -> None:
         load_agent("nobody", {}, NO_MODELS)
     with pytest.raises(ConfigError, match="cannot be imported"):
         load_agent("no_such_package.agents:Agent", {}, NO_MODELS)
-    with pytest.raises(ConfigError, match="has no class Missing"):
+    with pytest.raises(ConfigError, match="has no Missing"):
         load_agent("toy_world:Missing", {}, NO_MODELS)
     with pytest.raises(ConfigError, match="refused its options"):
         load_agent("toy_world:ToyAgent", {"speed": 3}, NO_MODELS)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import json
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from providers.errors import ConfigError, SuiteError
 from providers.types import Outcome, Task
+from synth.named import load_named
 from synth.tasks.scorers.base import verdict
 
 REASON = 300
@@ -59,7 +58,7 @@ class Function:
 
     def __init__(self, function: str = "") -> None:
         self._name = function
-        self._function = _imported(function)
+        self._function = load_named("scoring function", function, "`function`")
 
     async def score(self, task: Task, answer: str) -> Outcome:
         given = self._function(task, answer)
@@ -72,19 +71,6 @@ class Function:
         if isinstance(given, bool):
             return verdict(given)
         raise SuiteError(f"{self._name} returned {given!r}: let it return True, False, None or an Outcome.")
-
-
-def _imported(name: str) -> Callable[[Task, str], Any]:
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        raise ConfigError(f"the function scorer needs `function: package.module:name`, not {name!r}")
-    try:
-        found = getattr(importlib.import_module(module_name), attribute, None)
-    except ImportError as error:
-        raise ConfigError(f"the scoring function {name!r} cannot be imported ({error}): mend the path") from error
-    if not callable(found):
-        raise ConfigError(f"the scoring function {name!r} does not exist: {module_name} has no {attribute}")
-    return found  # type: ignore[no-any-return]
 
 
 def _first_line(output: bytes) -> str:
