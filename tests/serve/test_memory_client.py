@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +21,7 @@ from serve.auth import Keys
 from serve.client import MemoryClient, ServerRefused, SyncMemoryClient
 from serve.sessions import Sessions
 
+ROOT = Path(__file__).resolve().parents[2]
 STEPS = tuple(
     Step(index=n, tool="open", arguments={"page": f"p{n}"}, observation=f"URL: /p{n}\nArea: {n}00 sq km\nPop: {n} m")
     for n in range(3)
@@ -123,3 +127,13 @@ def test_the_plain_client_and_the_example_agent(tmp_path: Path, capsys: pytest.C
     printed = capsys.readouterr().out
     assert "notes chose" in printed
     assert "notes: stored" in printed
+
+
+def test_an_agent_in_another_process_takes_its_memory_over_http(tmp_path: Path) -> None:
+    agent = [sys.executable, "docs/examples/served_agent.py", "What is it?"]
+    with listening(tmp_path) as url:
+        ran = subprocess.run([*agent, url], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+        assert ran.returncode == 0, ran.stderr.decode()
+        with SyncMemoryClient(url) as client:
+            assert "> What is it? 42" in client.begin("What is it?").memory
+    assert ran.stdout.decode().splitlines()[0] == "notes chose notes; the answer is 42"

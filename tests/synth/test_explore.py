@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from toy_world import ToyAgent, ToySuite, bank_content, toy_config
 
-from providers.errors import AgentError, ConfigError
+from providers.errors import AgentError, BankError, ConfigError
 from providers.types import Split
 from router.table import RoutingTable
 from synth.arms import episode_of
@@ -58,6 +58,23 @@ async def test_every_task_runs_under_every_arm(tmp_path: Path, capsys: pytest.Ca
     assert sum(row.correctness("lessons") or 0 for row in table.rows) > sum(
         row.correctness("none") or 0 for row in table.rows
     )
+
+
+async def test_a_bank_that_was_cut_short_stops_the_exploration_and_put_back_it_goes_on(tmp_path: Path) -> None:
+    with Run.open(toy_config(tmp_path)) as run:
+        await warm_up(run)
+        whole = run.bank.read_bytes()
+        for size in (len(whole) // 2, 100, 0):
+            run.bank.write_bytes(whole[:size])
+            with pytest.raises(BankError, match=r"bank\.sqlite"):
+                await explore(run)
+            assert run.bank.read_bytes() == whole[:size]
+            assert not run.facts.mark("explore")
+        run.bank.write_bytes(whole)
+        await explore(run)
+        mended = RoutingTable.load(run.table("explore"))
+    with Run.open(toy_config(tmp_path, "undisturbed")) as run:
+        assert content(await explored(run)) == content(mended)
 
 
 async def test_a_wave_sees_the_bank_that_the_waves_before_it_left(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from scripted_endpoint import Endpoint, Play, said
 from toy_world import toy_config
 
 import lm.client
+from lm.client import ChatModel
 from lm.types import Completion, Message
 from providers.errors import ConfigError, JudgeError, ModelError
 from providers.types import Lineage, Split, Step
@@ -377,6 +378,8 @@ async def test_an_endpoint_with_every_fault_leaves_data_with_reasons_and_the_tot
         "explore3?": [Play(status=500)],
         "explore4?": [Play(body={"error": {"code": 500, "message": "out of memory"}})],
         "explore5?": [Play(status=429, headers={"Retry-After": "0"}), said("")],
+        "explore6?": [Play(status=429)],
+        "explore7?": [Play(body=said(good(value=3)).body, drop=20)],
     }
     seen: Counter[str] = Counter()
 
@@ -408,6 +411,8 @@ async def test_an_endpoint_with_every_fault_leaves_data_with_reasons_and_the_tot
         "explore3?": {"judge failed"},
         "explore4?": {"judge failed"},
         "explore5?": {"unreadable verdict"},
+        "explore6?": {"judge failed"},
+        "explore7?": {"judge failed"},
     }
     assert all(
         (fact.reward is None) == (fact.task_id in {ids[name] for name in faults})
@@ -419,6 +424,16 @@ async def test_an_endpoint_with_every_fault_leaves_data_with_reasons_and_the_tot
     unscored = sum(summary[part]["unscored"] for part in ("begin", "in_query", "in_no_op"))
     assert sum(summary["judge"]["unscored"].values()) == unscored
     assert summary["judge"]["failed"] == summary["judge"]["unscored"]["judge failed"] > 0
+
+
+async def test_a_judge_that_hangs_is_given_up_and_asked_again_next_time(facts: Facts, endpoint: Endpoint) -> None:
+    endpoint.answer = lambda request: Play(body=said(good()).body, hang=30.0)
+    hanging = LMJudge(ChatModel(endpoint.url, "m", retries=0, timeout=0.2), facts, described="m")
+    found = await hanging.judge(CASES["begin"])
+    assert isinstance(found, Unscored)
+    assert found.kind == "judge failed"
+    endpoint.answer = lambda request: said(good())
+    assert isinstance(await LMJudge(ChatModel(endpoint.url, "m"), facts, described="m").judge(CASES["begin"]), Verdict)
 
 
 def test_the_plan_does_not_know_what_a_models_judgements_take(tmp_path: Path) -> None:

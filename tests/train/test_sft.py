@@ -1,6 +1,11 @@
 import dataclasses
 import errno
 import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from made_model import made_base, made_json_rows, made_rows, made_run, metrics, write_rows
@@ -122,6 +127,27 @@ def test_a_killed_training_continues_with_the_same_loss_curve(trained, base, tmp
         train_run(run)
         assert losses(run) == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in losses(trained)]
         assert read_record(run.adapter) == read_record(trained.adapter)
+
+
+@pytest.mark.slow
+def test_an_interrupted_training_process_says_how_it_goes_on_and_does(trained, base, tmp_path):
+    with made_run(tmp_path, base, epochs=3) as run:
+        pass
+    folder = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "memroute", "train", str(run.root / "config.yaml"), "--only", "lm"]
+    child = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    while not run.metrics.exists() or len(losses(run)) < 4:
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    said = child.communicate(timeout=120)[1]
+    assert child.returncode == 130, said
+    assert "the same command continues" in said
+    assert "Traceback" not in said
+    assert not run.adapter.exists()
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
+    assert losses(run) == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in losses(trained)]
+    assert read_record(run.adapter).steps == 15
 
 
 def test_a_checkpoint_cut_off_while_it_was_written_is_passed_over(tmp_path):
