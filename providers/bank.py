@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -32,7 +32,7 @@ from providers.schema import (
     write_space,
 )
 from providers.space import Change, Space
-from providers.view import Row
+from providers.view import Written
 
 if TYPE_CHECKING:
     from providers.forgetting import Forgotten, Selection
@@ -99,9 +99,11 @@ class MemoryBank:
 
         There is no other way to search, and no space sees another. Raises ConfigError for what is no namespace.
         """
-        checked_namespace(namespace)
+        key = (provider, checked_namespace(namespace))
         with self._guard:
-            return self._spaces.setdefault((provider, namespace), Space(self, provider, namespace))
+            if key not in self._spaces:
+                self._spaces[key] = Space(self, *key)
+            return self._spaces[key]
 
     def release(self, namespace: str) -> None:
         """Let go of what is in memory of a namespace; it is read again from the rows when it is next asked for."""
@@ -111,12 +113,12 @@ class MemoryBank:
         for space in released:
             space.save_index(INDEXED_FROM)
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """All writes inside are committed together, or none is. Nests within a thread; must not span an `await`."""
-        if self.in_transaction:
-            yield self._writer
-            return
+        return nullcontext(self._writer) if self.in_transaction else self._outermost()
+
+    @contextmanager
+    def _outermost(self) -> Iterator[sqlite3.Connection]:
         if getattr(self._thread, "reading", 0):
             raise BankError("A transaction was begun inside a snapshot, which could block both: begin it outside.")
         with self._writing, self.reporting():
@@ -127,6 +129,7 @@ class MemoryBank:
             try:
                 yield self._writer
                 for key, change in changes.items():
+                    self.space(*key).put_down(self._writer, change)
                     write_space(self._writer, key, change.held)
                 if any(change.new for change in changes.values()):
                     count_spaces(self._writer)
@@ -166,10 +169,10 @@ class MemoryBank:
         asked.add(key)
         return known
 
-    def pending(self, key: Key) -> dict[str, Row]:
+    def pending(self, key: Key) -> dict[str, Written]:
         """What this thread's transaction has written to a space so far; empty outside of one."""
         change = self._thread.changes.get(key) if self.in_transaction else None
-        return change.rows if change is not None else {}
+        return change.written if change is not None else {}
 
     def change(self, key: Key) -> Change:
         """What this thread's transaction does to a space, to be added to."""
@@ -194,14 +197,9 @@ class MemoryBank:
         finally:
             connection.execute("COMMIT")
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Marks this thread as inside a snapshot, where it must not begin a transaction."""
-        self._thread.reading = getattr(self._thread, "reading", 0) + 1
-        try:
-            yield
-        finally:
-            self._thread.reading -= 1
+    def count_reader(self, change: int) -> None:
+        """Counts the snapshots that this thread is inside of; there it must not begin a transaction."""
+        self._thread.reading = getattr(self._thread, "reading", 0) + change
 
     @property
     def current(self) -> sqlite3.Connection:

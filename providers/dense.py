@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,12 +88,13 @@ class DenseIndex:
             reach = min(2 * reach, held)
         return []
 
-    def above(self, embedding: np.ndarray, least: float) -> list[tuple[str, float]]:
-        """All names whose cosine is above `least`, in no order; of an index by cells, every cell is looked into."""
-        query = np.ascontiguousarray(embedding, dtype=np.float32).reshape(1, -1)
+    def above(self, embeddings: np.ndarray, least: float) -> list[list[tuple[str, float]]]:
+        """For each embedding all names whose cosine is above `least`, in no order; of an index by cells, every cell is
+        looked into."""
+        queries = np.ascontiguousarray(embeddings, dtype=np.float32)
         looking = {} if self.exact else {"params": self._faiss.SearchParametersIVF(nprobe=CELLS)}
-        _, scores, numbers = self._index.range_search(query, least, **looking)
-        return self._named(scores, numbers)
+        ends, scores, numbers = self._index.range_search(queries, least, **looking)
+        return [self._named(scores[slice(*part)], numbers[slice(*part)]) for part in pairwise(ends.tolist())]
 
     def dump(self) -> tuple[list[str], np.ndarray]:
         """Names by number and the cells as bytes, for `load`; an exact index is quicker made anew."""

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from providers.redaction import redact, redact_values
 from providers.schema import COLUMNS, Held, content_sum, row_digest
 from providers.types import Origin, Record, StoreReceipt, Trajectory, content_hash
 from providers.view import LIVE as LIVE
-from providers.view import Row, Tags, View
+from providers.view import Row, Tags, View, Written
 
 if TYPE_CHECKING:
     from providers.bank import MemoryBank
@@ -45,7 +45,10 @@ class Change:
     """What is added to each of what is held."""
     touched: bool = False
     """Whether records were written or removed."""
-    rows: dict[str, Row] = field(default_factory=dict)
+    written: dict[str, Written] = field(default_factory=dict)
+    """The records as they are so far. They become rows when the transaction ends, each once."""
+    rows: list[Row] = field(default_factory=list)
+    """What they became."""
 
     @property
     def generation(self) -> int:
@@ -97,11 +100,9 @@ class Space:
 
     # Writing
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """All writes inside are committed together, or none is. Nests within a thread; must not span an `await`."""
-        with self.bank.transaction():
-            yield
+        return self.bank.transaction()
 
     def new_record(
         self,
@@ -145,7 +146,7 @@ class Space:
                 clean, secrets = cleaned[record_id]
                 changed = clean.text != record.text
                 vector = self.encoder.encode([clean.text])[0] if changed else given.get(record_id)
-                self._write(connection, clean, vector)
+                self._write(clean, vector)
                 self._count_secrets(secrets)
                 self._note(connection, record_id, "added", record.kind)
 
@@ -155,12 +156,12 @@ class Space:
         `vectors`, shape (n, dimension), has those of the records with text, in order.
         """
         rows = iter(vectors)
-        with self.bank.transaction() as connection:
+        with self.bank.transaction():
             for record in records:
                 clean, secrets = _without_secrets(record)
                 vector = next(rows) if record.text else None
                 changed = clean.text != record.text
-                self._write(connection, clean, self.encoder.encode([clean.text])[0] if changed else vector)
+                self._write(clean, self.encoder.encode([clean.text])[0] if changed else vector)
                 self._count_secrets(secrets)
 
     def update(self, record: Record, event: str = "updated", reason: str = "") -> None:
@@ -173,7 +174,7 @@ class Space:
             else:
                 record = record.model_copy(update={"text_hash": content_hash(record.text)})
                 vector = self.encoder.encode([record.text])[0] if record.text else None
-            self._write(connection, record, vector)
+            self._write(record, vector)
             self._count_secrets(secrets)
             self._note(connection, record.id, event, reason)
 
@@ -182,7 +183,7 @@ class Space:
         with self.bank.transaction() as connection:
             record = self.existing(record_id)
             record = record.model_copy(update={"state": "archived", "links": record.links if links is None else links})
-            self._write(connection, record, self._vector(record_id))
+            self._write(record, self._vector(record_id))
             self._note(connection, record_id, "archived", reason)
 
     def note_offer(self, trajectory_id: str, receipt: StoreReceipt) -> bool:
@@ -268,14 +269,13 @@ class Space:
 
     def vectors(self, record_ids: Sequence[str]) -> np.ndarray:
         """The records' vectors, shape (len(record_ids), dimension); zeros where a record has none."""
-        table = np.zeros((len(record_ids), self.encoder.dimension), dtype=np.float32)
         pending = self._pending
         with self.snapshot():
-            for row, record_id in enumerate(record_ids):
-                written = pending.get(record_id)
-                vector = written.vector if written is not None else self._view.vector(record_id)
-                if vector is not None:
-                    table[row] = vector
+            table = self._view.vectors(record_ids)
+        for row, record_id in enumerate(record_ids if pending else ()):
+            if record_id in pending:
+                vector = pending[record_id].vector
+                table[row] = 0.0 if vector is None else vector
         return table
 
     def search_dense(self, embedding: np.ndarray, k: int, kind: str | None = None) -> list[tuple[Record, float]]:
@@ -289,20 +289,24 @@ class Space:
             return self._with_records(self._view.dense(kind).search(embedding, k))
 
     def near(
-        self, embedding: np.ndarray, least: float, kind: str | None = None, state: Iterable[str] = LIVE
-    ) -> list[tuple[Record, float]]:
-        """All records of a kind and of these states whose cosine is above `least`, in order of their ids."""
+        self, embeddings: np.ndarray, least: float, kind: str | None = None, state: Iterable[str] = LIVE
+    ) -> list[list[tuple[Record, float]]]:
+        """For each embedding, shape (n, dimension), all records of a kind and of these states whose cosine is above
+        `least`, in order of their ids."""
         states, pending = set(state), self._pending
         with self.snapshot():
-            hits = self._view.dense(kind, states).above(embedding, least)
-            found = self._with_records([(name, cosine) for name, cosine in hits if name not in pending])
-        for row in pending.values():
-            if row.vector is None or not _fits(row.record, kind, states):
+            found = [
+                self._with_records([(name, cosine) for name, cosine in hits if name not in pending])
+                for hits in self._view.dense(kind, states).above(embeddings, least)
+            ]
+        for written in pending.values():
+            if written.vector is None or not _fits(written.record, kind, states):
                 continue
-            cosine = float(np.dot(row.vector, embedding))
-            if cosine > least:
-                found.append((row.record, cosine))
-        return sorted(found, key=lambda hit: hit[0].id)
+            for hits, embedding in zip(found, embeddings, strict=True):
+                cosine = float(np.dot(written.vector, embedding))
+                if cosine > least:
+                    hits.append((written.record, cosine))
+        return [sorted(hits, key=lambda hit: hit[0].id) for hits in found]
 
     def search_lexical(self, text: str, k: int | None = None, kind: str | None = None) -> list[tuple[Record, float]]:
         """The k live records (None: all) that share words with `text`, by BM25 in [0, 1), best first, then by id."""
@@ -324,17 +328,26 @@ class Space:
         with self.snapshot():
             return self._with_records(self._view.lexical(kind).best_tfidf(text, k))
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Everything read inside, outside of a transaction, belongs to one committed state. Keep it short."""
-        with self._lock, self.bank.reading():
-            if not self._pinned:
-                self._refresh()
-            self._pinned += 1
+        return _Snapshot(self)
+
+    def pin(self) -> None:
+        """Begin a snapshot; `unpin` ends it."""
+        self._lock.acquire()
+        self._pinned += 1
+        self.bank.count_reader(+1)
+        if self._pinned == 1:
             try:
-                yield
-            finally:
-                self._pinned -= 1
+                self._refresh()
+            except BaseException:
+                self.unpin()
+                raise
+
+    def unpin(self) -> None:
+        self.bank.count_reader(-1)
+        self._pinned -= 1
+        self._lock.release()
 
     def committed_rows(self, connection: sqlite3.Connection) -> list[Row]:
         """All rows as a connection sees them, in order of their ids. Raises BankError where one is damaged or lost."""
@@ -393,7 +406,7 @@ class Space:
         changes, self._changes = self._changes, []
         for change in changes:
             if self._loaded and change.before.generation == self._view.generation < generation:
-                self._view.follow(list(change.rows.values()), change.generation)
+                self._view.follow(change.rows, change.generation)
         return self._loaded and self._view.generation == generation
 
     def _reload(self) -> None:
@@ -496,7 +509,7 @@ class Space:
     # Rows
 
     @property
-    def _pending(self) -> dict[str, Row]:
+    def _pending(self) -> dict[str, Written]:
         """What this thread's transaction has written here so far."""
         return self.bank.pending(self._key)
 
@@ -537,7 +550,7 @@ class Space:
             raise self._damaged("one of the receipts and counters")
         self._facts_checked = True
 
-    def _write(self, connection: sqlite3.Connection, record: Record, vector: np.ndarray | None) -> None:
+    def _write(self, record: Record, vector: np.ndarray | None) -> None:
         if (record.provider, record.namespace) != self._key:
             raise BankError(
                 f"A record of {record.provider!r} in {record.namespace!r} was written to the space of "
@@ -545,38 +558,46 @@ class Space:
             )
         if not record.created:
             record = record.model_copy(update={"created": time.time()})
-        change = self.bank.change(self._key)
-        digests = self._stored_digests(connection, record.id)
-        columns = (record.id, record.kind, record.state, record.signature, record.model_dump_json(), change.generation)
-        digest = row_digest(*self._key, *columns)
-        connection.execute(
-            "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*self._key, *columns, digest)
-        )
-        place = (*self._key, record.id)
-        if vector is None:
-            connection.execute("DELETE FROM vectors WHERE provider = ? AND namespace = ? AND id = ?", place)
-        else:
+        if vector is not None:
             vector = np.ascontiguousarray(vector, dtype=np.float32)
-            blob = vector.tobytes()
-            blob_digest = row_digest(*place, blob)
-            connection.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", (*place, blob, blob_digest))
-            digest = content_sum((digest, blob_digest))
+        change = self.bank.change(self._key)
         change.touched = True
-        change.records += not digests
-        change.content += digest - sum(digests)
-        change.rows[record.id] = Row(record, vector, digest)
+        change.written[record.id] = Written(record, vector)
 
-    def _stored_digests(self, connection: sqlite3.Connection, record_id: str) -> list[int]:
-        """Digests of a record's rows as they are in this transaction; none for a new record."""
-        place = (*self._key, record_id)
-        return [
-            digest
-            for (digest,) in connection.execute(
-                "SELECT digest FROM records WHERE provider = ? AND namespace = ? AND id = ?"
-                " UNION ALL SELECT digest FROM vectors WHERE provider = ? AND namespace = ? AND id = ?",
-                place * 2,
-            )
-        ]
+    def put_down(self, connection: sqlite3.Connection, change: Change) -> None:
+        """Make rows of what a transaction has written here, at its end; a vector that is there already stays."""
+        records, vectors, bare = [], [], []
+        for record_id, written in change.written.items():
+            record, place = written.record, (*self._key, record_id)
+            before, vector_before = self._stored_digests(connection, place)
+            columns = (record.kind, record.state, record.signature, record.model_dump_json(), change.generation)
+            digest = row_digest(*place, *columns)
+            records.append((*place, *columns, digest))
+            vector_digest = None
+            if written.vector is not None:
+                blob = written.vector.tobytes()
+                vector_digest = row_digest(*place, blob)
+                if vector_digest != vector_before:
+                    vectors.append((*place, blob, vector_digest))
+            elif vector_before is not None:
+                bare.append(place)
+            now = content_sum((digest, vector_digest or 0))
+            change.records += before is None
+            change.content += now - (before or 0) - (vector_before or 0)
+            change.rows.append(Row(record, written.vector, now))
+        connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", records)
+        connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", vectors)
+        connection.executemany("DELETE FROM vectors WHERE provider = ? AND namespace = ? AND id = ?", bare)
+
+    @staticmethod
+    def _stored_digests(connection: sqlite3.Connection, place: tuple[str, str, str]) -> tuple[int | None, int | None]:
+        """Digests of the rows that a record and its vector have; None for one that there is not."""
+        found: tuple[int | None, int | None] | None = connection.execute(
+            "SELECT r.digest, v.digest FROM records r LEFT JOIN vectors v USING (provider, namespace, id)"
+            " WHERE r.provider = ? AND r.namespace = ? AND r.id = ?",
+            place,
+        ).fetchone()
+        return found or (None, None)
 
     def _count_secrets(self, secrets: int) -> None:
         if secrets:
@@ -587,6 +608,19 @@ class Space:
             "INSERT INTO events (provider, namespace, record_id, event, detail, at) VALUES (?, ?, ?, ?, ?, ?)",
             (*self._key, record_id, event, detail, time.time()),
         )
+
+
+class _Snapshot:
+    """`Space.snapshot` as a class: a store takes some thirty, and generators would cost more than what they guard."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    def __enter__(self) -> None:
+        self._space.pin()
+
+    def __exit__(self, *_: object) -> None:
+        self._space.unpin()
 
 
 def _fits(item: Record | Tags, kind: str | None, states: Set[str]) -> bool:

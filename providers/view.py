@@ -20,12 +20,19 @@ _LIVE = frozenset(LIVE)
 
 
 @dataclass(frozen=True)
-class Row:
-    """A record as it was committed, its vector (None: it has none), and the sum of both rows' digests."""
+class Written:
+    """A record as a transaction has it, and its vector (None: it has none)."""
 
     record: Record
     vector: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Row(Written):
+    """A record as it was committed."""
+
     digest: int
+    """Sum of the digests of its two rows."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,18 @@ class View:
             found: np.ndarray = self._table[row]
             return found
         return self._vectors.get(record_id)
+
+    def vectors(self, record_ids: Sequence[str]) -> np.ndarray:
+        """The vectors of the ids, shape (ids, dimension), in an array of their own; zeros where there is none."""
+        found = np.zeros((len(record_ids), self.dimension), dtype=np.float32)
+        rows = np.array([self._table_rows.get(record_id, -1) for record_id in record_ids], dtype=np.int64)
+        if self._table is not None:
+            found[rows >= 0] = self._table[rows[rows >= 0]]
+        for place in np.flatnonzero(rows < 0):
+            vector = self._vectors.get(record_ids[place])
+            if vector is not None:
+                found[place] = vector
+        return found
 
     def dense(self, kind: str | None, states: Iterable[str] = _LIVE) -> DenseIndex:
         index = self._index(kind, frozenset(states))

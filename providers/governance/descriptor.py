@@ -1,12 +1,15 @@
 """MemGuard's verifier descriptor from criterion scores: reward, uncertainty, confidence, label (section 3.3).
 
 Pure functions. A view's scores are distributions over the score tokens, one per criterion, in the order of `CRITERIA`.
+They reckon in plain floats: over three views of four criteria, calls of numpy cost more than what they compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import isclose, sqrt
+from operator import mul
 from typing import Literal
 
 import numpy as np
@@ -47,20 +50,20 @@ def renormalised(mass: Mapping[str, float]) -> tuple[float, ...] | None:
 
 def expectation(distribution: Sequence[float]) -> float:
     """E_v[phi(v)], 0 to 1: the mean score r of one criterion under one view."""
-    return float(np.dot(distribution, _values(len(distribution))))
+    return _weighted(distribution, _values(len(distribution)))
 
 
 @cache
-def _values(tokens: int) -> np.ndarray:
-    """phi of every score token; not to be written to."""
-    return np.linspace(0.0, 1.0, tokens)
+def _values(tokens: int) -> tuple[float, ...]:
+    """phi of every score token."""
+    return tuple(np.linspace(0.0, 1.0, tokens).tolist())
 
 
 def spread(distribution: Sequence[float]) -> float:
     """Standard deviation of phi(v), as a share of the largest, 0 to 1; 0 where the score is certain."""
-    values = _values(len(distribution))
-    variance = float(np.dot(distribution, values**2)) - expectation(distribution) ** 2
-    return float(np.sqrt(max(0.0, variance)) / LARGEST_SPREAD)
+    squares = [value * value for value in _values(len(distribution))]
+    variance = _weighted(distribution, squares) - expectation(distribution) ** 2
+    return sqrt(max(0.0, variance)) / LARGEST_SPREAD
 
 
 def reward(means: np.ndarray, weights: Sequence[float] | None = None) -> float:
@@ -69,12 +72,10 @@ def reward(means: np.ndarray, weights: Sequence[float] | None = None) -> float:
     `means` has shape (views, criteria), values 0 to 1.
     """
     criteria = means.shape[1]
-    if weights is None:
-        return float((means @ np.full(criteria, 1.0 / criteria)).mean())
-    shares = np.asarray(weights, dtype=float)
-    if len(shares) != criteria or (shares < 0).any() or not np.isclose(shares.sum(), 1.0):
-        raise ValueError(f"{list(shares)} are no weights of {criteria} criteria: they must be at least 0 and sum to 1.")
-    return float((means @ shares).mean())
+    shares = [1.0 / criteria] * criteria if weights is None else list(weights)
+    if len(shares) != criteria or min(shares) < 0 or not isclose(sum(shares), 1.0, abs_tol=1e-8):
+        raise ValueError(f"{shares} are no weights of {criteria} criteria: they must be at least 0 and sum to 1.")
+    return _mean([_weighted(shares, row) for row in means.tolist()])
 
 
 def boundary(value: float, low: float = BAND_LOW, high: float = BAND_HIGH, taper: float = TAPER) -> float:
@@ -90,10 +91,11 @@ def dispersion(means: np.ndarray) -> float:
     # MemGuard section 3.3, garbled in our copy: d_crit is the mean over views of the population standard deviation
     # over criteria, d_view the mean over criteria of that over views; each is divided by sigma_max and cut at 1. One
     # view: s = d_crit; several: the larger of both.
-    criteria = min(1.0, float(means.std(axis=1).mean()) / LARGEST_SPREAD)
-    if len(means) == 1:
+    rows = means.tolist()
+    criteria = min(1.0, _mean([_deviation(row) for row in rows]) / LARGEST_SPREAD)
+    if len(rows) == 1:
         return criteria
-    return max(criteria, min(1.0, float(means.std(axis=0).mean()) / LARGEST_SPREAD))
+    return max(criteria, min(1.0, _mean([_deviation(column) for column in zip(*rows, strict=True)]) / LARGEST_SPREAD))
 
 
 def uncertainty(means: np.ndarray, weights: Sequence[float] | None = None, mix: float = MIX) -> float:
@@ -129,17 +131,31 @@ def label_of_views(labels: Sequence[Label]) -> Label:
 
 
 def confidence(
-    labels: Sequence[Label], means: np.ndarray, spreads: np.ndarray, grounded: Sequence[float], label: Label
+    labels: Sequence[Label], means: np.ndarray, spreads: Sequence[float], grounded: Sequence[float], label: Label
 ) -> float:
     """How far a verdict can be relied on, 0 to 1 (ours: the paper names the three parts and not how they combine).
 
     c = A (S + Q) / 2. A, label agreement: the share of views with the final label. S, reward stability: 1 less the
-    larger of the deviation of the views' rewards and the mean `spreads` of their score distributions (both as shares
-    of the largest deviation). Q, rationale consistency: the mean over views of `grounded`, the share of a view's
+    larger of the deviation of the views' rewards and the mean of `spreads`, those of all score distributions (both as
+    shares of the largest deviation). Q, rationale consistency: the mean over views of `grounded`, the share of a view's
     criteria whose cited evidence stands in the run. So a verdict without evidence has 0.5 at most, below what
     activates a memory, and views that contradict each other cannot be outweighed by wording.
     """
     agreement = sum(one == label for one in labels) / len(labels)
-    between = min(1.0, float(means.mean(axis=1).std()) / LARGEST_SPREAD)
-    stability = 1.0 - min(1.0, max(between, float(spreads.mean())))
-    return agreement * (stability + float(np.mean(grounded))) / 2.0
+    between = min(1.0, _deviation([_mean(row) for row in means.tolist()]) / LARGEST_SPREAD)
+    stability = 1.0 - min(1.0, max(between, _mean(spreads)))
+    return agreement * (stability + _mean(grounded)) / 2.0
+
+
+def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(map(mul, weights, values))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The population's standard deviation."""
+    mean = _mean(values)
+    return sqrt(_mean([(value - mean) ** 2 for value in values]))

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
 from providers.errors import ModelError
 from providers.governance.admission import Admission, Thresholds, admit, warns
 from providers.governance.likeness import LEAST_COSINE, MERGE_FROM, Likeness, action_of, content_words
@@ -126,10 +124,8 @@ class Governor:
         if self.rules.gate:
             self._reconsider(space, fresh)
         if self.goes_on:
-            for record in fresh:
-                current = space.existing(record.id)
-                if current.state in GOVERNED and current.text:
-                    self._settle(space, current)
+            for record, near in _neighbours(space, fresh):
+                self._settle(space, space.existing(record.id), near)
             keep_to_budget(space, self.rules.budget, run)
 
     def used(self, space: Space, record_id: str, correct: bool) -> None:
@@ -214,10 +210,8 @@ class Governor:
         space.update(placed, event, reason)
         return placed
 
-    def _settle(self, space: Space, record: Record) -> None:
-        """Hold one record against all of its kind: duplicates become one, and of a conflict the stronger stays."""
-        (vector,) = space.vectors([record.id])
-        near = space.near(vector, LEAST_COSINE, record.kind, GOVERNED)
+    def _settle(self, space: Space, record: Record, near: Sequence[tuple[Record, float]]) -> None:
+        """Hold one record against those near it: duplicates become one, and of a conflict the stronger stays."""
         likeness = Likeness(record)
         alike = [(likeness.to(other, cosine), other.id) for other, cosine in near if other.id != record.id]
         for found, other_id in sorted(alike, key=lambda pair: (-pair[0], pair[1])):
@@ -256,6 +250,17 @@ class Governor:
         space.update(grown, "merged", f"with {loser.id}, alike by {likeness:.2f}{changed}")
 
 
+def _neighbours(space: Space, fresh: Sequence[Record]) -> list[tuple[Record, list[tuple[Record, float]]]]:
+    """Those of the records that can be settled, each with what is near it of its kind; one scan per kind finds that."""
+    current = [space.existing(record.id) for record in fresh]
+    standing = [record for record in current if record.state in GOVERNED and record.text]
+    near: dict[str, list[tuple[Record, float]]] = {}
+    for kind in dict.fromkeys(record.kind for record in standing):
+        ids = [record.id for record in standing if record.kind == kind]
+        near |= zip(ids, space.near(space.vectors(ids), LEAST_COSINE, kind, GOVERNED), strict=True)
+    return [(record, near[record.id]) for record in standing]
+
+
 def trust_of(confidence: float, wins: int, reuse: int, usual: float = 1.0) -> float:
     """The verifier's confidence brought up to date by uses, 0 to 1.
 
@@ -269,20 +274,23 @@ def trust_of(confidence: float, wins: int, reuse: int, usual: float = 1.0) -> fl
 def combined(known: Descriptor, new: Descriptor) -> Descriptor:
     """What two runs say of one memory: means weighted by support; the label by reward, or by confidence where the
     rewards are close (MemGuard 3.5)."""
-    weights = (known.support, new.support) if known.support + new.support else (1.0, 1.0)
+    ours_weighs, theirs_weighs = (known.support, new.support) if known.support + new.support else (1.0, 1.0)
     ours, theirs = known.reward or 0.0, new.reward or 0.0
     sure, other = known.confidence or 0.0, new.confidence or 0.0
     if abs(ours - theirs) < CLOSE_REWARDS:
         label = known.label if sure >= other else new.label
     else:
         label = known.label if ours > theirs else new.label
-    mean = {
-        name: float(np.average([getattr(known, name) or 0.0, getattr(new, name) or 0.0], weights=weights))
-        for name in ("reward", "confidence", "uncertainty")
-    }
+
+    def mean(of_known: float | None, of_new: float | None) -> float:
+        both = (of_known or 0.0) * ours_weighs + (of_new or 0.0) * theirs_weighs
+        return both / (ours_weighs + theirs_weighs)
+
     return known.model_copy(
         update={
-            **mean,
+            "reward": mean(known.reward, new.reward),
+            "confidence": mean(known.confidence, new.confidence),
+            "uncertainty": mean(known.uncertainty, new.uncertainty),
             "label": label,
             "verified_at": max(known.verified_at or 0.0, new.verified_at or 0.0),
             "seen_run": max(known.seen_run, new.seen_run),
@@ -465,4 +473,4 @@ def _restore_uncovered(space: Space) -> None:
 def _joined(*records: Record) -> tuple[Origin, ...]:
     """The origins of several records, each trajectory with an equal share."""
     by_run = {origin.trajectory_id: origin for record in records for origin in record.origins}
-    return tuple(origin.model_copy(update={"share": 1.0 / len(by_run)}) for origin in by_run.values())
+    return tuple(origin.with_share(1.0 / len(by_run)) for origin in by_run.values())

@@ -45,7 +45,8 @@ class CriterionScore(Flow):
     @property
     def score(self) -> int:
         """The likeliest score on the scale of 1 to 5; of equals the lower one."""
-        return round(1 + 4 * int(np.argmax(self.distribution)) / (len(self.distribution) - 1))
+        likeliest = self.distribution.index(max(self.distribution))
+        return round(1 + 4 * likeliest / (len(self.distribution) - 1))
 
 
 class Look(Flow):
@@ -144,7 +145,7 @@ class Verifier:
         labels = [look.label(blocked) for look in looks]
         label = label_of_views(labels)
         means = _means(looks)
-        spreads = np.asarray([[spread(each.distribution) for each in look.criteria] for look in looks])
+        spreads = [spread(each.distribution) for look in looks for each in look.criteria]
         text = transcript(trajectory)
         shares = [grounded_share([each.evidence for each in look.criteria], text) for look in looks]
         return Verdict(

@@ -256,5 +256,5 @@ def with_origins(record: Record, origins: Sequence[Origin]) -> Record:
     """The record with further origins; each of its m trajectories holds a share of 1/m."""
     by_trajectory = {origin.trajectory_id: origin for origin in (*record.origins, *origins)}
     share = 1.0 / len(by_trajectory)
-    shared = tuple(origin.model_copy(update={"share": share}) for origin in by_trajectory.values())
+    shared = tuple(origin.with_share(share) for origin in by_trajectory.values())
     return record.model_copy(update={"origins": shared})

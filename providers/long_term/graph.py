@@ -101,7 +101,6 @@ class Graph:
     absorbed: defaultdict[int, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
     """Unit vectors of what was merged into a node, by the node's row."""
     stored: dict[tuple[EdgeType, int, int], Edge] = field(default_factory=dict)
-    by_run: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     touching: defaultdict[int, set[tuple[EdgeType, int, int]]] = field(default_factory=lambda: defaultdict(set))
     _neighbours: dict[int, list[tuple[int, Edge]]] = field(default_factory=dict)
     _absorbed_table: tuple[np.ndarray, np.ndarray] | None = None
@@ -129,9 +128,6 @@ class Graph:
                 orders=[record.payload["order"] for record in live],
                 runs=[{origin.trajectory_id for origin in record.origins} for record in live],
             )
-        for row, runs in enumerate(graph.runs):
-            for run in runs:
-                graph.by_run[run].add(row)
         for record in records:
             if record.kind == "edge" and record.payload["a"] in rows and record.payload["b"] in rows:
                 edge = Edge.of(record.payload, live=record.state in LIVE)
@@ -145,6 +141,15 @@ class Graph:
     @cached_property
     def _rows(self) -> dict[str, int]:
         return {node: row for row, node in enumerate(self.nodes)}
+
+    @cached_property
+    def _by_run(self) -> defaultdict[str, set[int]]:
+        """The rows of each run; most consolidations merge nothing and never ask."""
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        for row, runs in enumerate(self.runs):
+            for run in runs:
+                found[run].add(row)
+        return found
 
     def edge_between(self, type_: EdgeType, first: str, second: str) -> Edge | None:
         """As `edge`, by the nodes' ids; None where one of them is not live."""
@@ -234,9 +239,10 @@ class Graph:
         self.absorbed[kept] += [self.vectors[dropped].copy(), *self.absorbed.pop(dropped, ())]
         self._absorbed_table = None
         self.vectors[dropped] = 0.0
+        by_run = self._by_run
         self.runs[kept] |= self.runs[dropped]
         for run in self.runs[dropped]:
-            self.by_run[run] = (self.by_run[run] - {dropped}) | {kept}
+            by_run[run] = (by_run[run] - {dropped}) | {kept}
         self.runs[dropped] = set()
         for other, edge in standing:
             self._put(edge.type, kept, other, edge)
@@ -265,7 +271,7 @@ class Graph:
                 weights[key[1] + key[2] - row] = edge.weight if edge.live else 0.0
         nearest = np.lexsort((np.arange(len(weights)), -weights))[:NEIGHBOURS]
         candidates: list[tuple[EdgeType, int]] = [("similar", int(other)) for other in nearest if weights[other] > 0]
-        together = {other for run in self.runs[row] for other in self.by_run[run]} - {row}
+        together = {other for run in self.runs[row] for other in self._by_run[run]} - {row}
         candidates += [("same_task", other) for other in sorted(together)]
         strongest: dict[int, Edge] = {}
         for type_, other in candidates:

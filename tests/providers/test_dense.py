@@ -100,8 +100,9 @@ def test_removed_vectors_are_never_found_whether_they_were_taken_out_yet_or_not(
         best = sorted(kept, key=lambda row: (-float(cosines[row]), row))
         assert [name for name, _ in index.search(vectors[gone], 3)] == [names[row] for row in best[:3]]
         assert len(index.search(vectors[gone], 400)) == len(kept)
-        above = {names[row] for row in kept if cosines[row] > 0.5}
-        assert {name for name, _ in index.above(vectors[gone], 0.5)} == above
+        queries = vectors[[gone, 0, 299]]
+        for query, found in zip(queries, index.above(queries, 0.5), strict=True):
+            assert {name for name, _ in found} == {names[row] for row in kept if vectors[row] @ query > 0.5}
 
 
 def test_equal_vectors_come_in_order_of_their_names_also_at_the_cut() -> None:

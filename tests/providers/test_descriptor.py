@@ -127,10 +127,10 @@ def test_a_label_that_its_scores_contradict_is_uncertain(stated: str, ruled: Lab
 
 
 def test_confidence_needs_agreement_stability_and_evidence() -> None:
-    certain = np.zeros((1, 4))
+    certain = [0.0] * 4
     assert confidence([SUCCESS], np.ones((1, 4)), certain, [1.0], SUCCESS) == 1.0
     assert confidence([SUCCESS], np.ones((1, 4)), certain, [0.0], SUCCESS) == 0.5
-    spreads = np.zeros((3, 4))
+    spreads = [0.0] * 12
     # rewards .75, .5, .25: std .2041, so stability .5918; two of three labels agree; all grounded
     found = confidence([SUCCESS, SUCCESS, UNCERTAIN], THREE_VIEWS, spreads, [1.0, 1.0, 1.0], SUCCESS)
     assert found == pytest.approx(2 / 3 * (0.591752 + 1) / 2, abs=1e-5)
@@ -149,6 +149,6 @@ def test_all_of_it_stays_within_0_and_1(rows: list[list[float]], data: st.DataOb
         boundary(reward(means)),
         dispersion(means),
         uncertainty(means),
-        confidence(labels, means, means, grounded, label_of_views(labels)),
+        confidence(labels, means, means.ravel().tolist(), grounded, label_of_views(labels)),
     ]
     assert all(-1e-9 <= value <= 1 + 1e-9 for value in values)

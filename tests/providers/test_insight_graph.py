@@ -186,9 +186,6 @@ def test_spreading_equals_the_definition_over_all_paths(angles: list[float], run
         orders=list(range(1, len(angles) + 1)),
         runs=[{f"r{run}"} for run in runs[: len(angles)]],
     )
-    for row, own in enumerate(graph.runs):
-        for run in own:
-            graph.by_run[run].add(row)
     query = np.array([1.0, 0.0], dtype=np.float32)
     scores = [0.8 * max(0.0, float(vector @ query)) for vector in vectors]
     seeds = sorted(range(len(angles)), key=lambda row: (-round(scores[row], 6), row))[:3]
@@ -359,8 +356,6 @@ def test_merging_keeps_every_edge_of_the_group_at_its_largest(data: st.DataObjec
         orders=list(range(1, count + 1)),
         runs=[{f"r{row}"} for row in range(count)],
     )
-    for row in range(count):
-        graph.by_run[f"r{row}"].add(row)
     for low, high in itertools.combinations(range(count), 2):
         edge = graph.edge("similar", low, high)
         if edge is not None and data.draw(st.booleans()):

@@ -66,7 +66,7 @@ def test_near_gives_all_above_a_cosine_by_kind_and_state_with_its_own_writes(tmp
         space.add(records)
 
         def near(least: float, **chosen: Any) -> dict[int, float]:
-            found = space.near(at, least, **chosen)
+            (found,) = space.near(at[np.newaxis], least, **chosen)
             assert [record.id for record, _ in found] == sorted(record.id for record, _ in found)
             return {record.payload["n"]: round(cosine, 5) for record, cosine in found}
 
