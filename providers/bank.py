@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 30.0
 INDEXED_FROM = 2_000
 """Records from which on a space's indexes are kept beside the bank; fewer are indexed again in no time."""
+USUAL_PAGES, BATCH_PAGES = 1_000, 8_000
+"""Pages of the log from which on they are moved to the main file, which waits for the disk twice; a batch has a longer
+log, since it waits at its end anyway."""
 CHECKED_BYTES = 64 * 2**20
 """Banks of at most this size are checked page by page when they are opened; rows have digests of their own."""
 
@@ -149,9 +152,11 @@ class MemoryBank:
         """Transactions inside are each all or nothing, as ever, but reach the disk together when the batch ends."""
         with self.reporting():
             self._writer.execute("PRAGMA synchronous = NORMAL")
+            self._writer.execute(f"PRAGMA wal_autocheckpoint = {BATCH_PAGES}")
             try:
                 yield
             finally:
+                self._writer.execute(f"PRAGMA wal_autocheckpoint = {USUAL_PAGES}")
                 self._writer.execute("PRAGMA synchronous = FULL")
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -80,7 +81,8 @@ class DenseIndex:
         wanted, held = min(k, len(self)), len(self) + len(self._removed)
         reach = min(wanted + 1 + len(self._removed), held)
         while wanted > 0:
-            scores, numbers = self._index.search(query, reach)
+            with _one_thread(self._faiss):
+                scores, numbers = self._index.search(query, reach)
             hits = self._named(scores[0], numbers[0])
             all_seen = reach == held or numbers[0, -1] < 0
             if all_seen or (len(hits) >= wanted and float(scores[0, -1]) < hits[wanted - 1][1]):
@@ -93,7 +95,8 @@ class DenseIndex:
         looked into."""
         queries = np.ascontiguousarray(embeddings, dtype=np.float32)
         looking = {} if self.exact else {"params": self._faiss.SearchParametersIVF(nprobe=CELLS)}
-        ends, scores, numbers = self._index.range_search(queries, least, **looking)
+        with _one_thread(self._faiss):
+            ends, scores, numbers = self._index.range_search(queries, least, **looking)
         return [self._named(scores[slice(*part)], numbers[slice(*part)]) for part in pairwise(ends.tolist())]
 
     def dump(self) -> tuple[list[str], np.ndarray]:
@@ -133,3 +136,15 @@ class DenseIndex:
         cells.train(np.ascontiguousarray(vectors, dtype=np.float32))
         cells.nprobe = PROBED
         self._index, self._laid_out_for = cells, len(vectors)
+
+
+@contextmanager
+def _one_thread(faiss: Any) -> Iterator[None]:
+    """FAISS on the calling thread alone: to wake its others and wait for them takes longer than a few queries do, and
+    far longer where the machine is busy. They are per calling thread, so nobody else is slowed."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

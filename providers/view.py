@@ -116,7 +116,7 @@ class View:
         rows = np.array([self._table_rows.get(record_id, -1) for record_id in record_ids], dtype=np.int64)
         if self._table is not None:
             found[rows >= 0] = self._table[rows[rows >= 0]]
-        for place in np.flatnonzero(rows < 0):
+        for place in np.flatnonzero(rows < 0).tolist():
             vector = self._vectors.get(record_ids[place])
             if vector is not None:
                 found[place] = vector

@@ -148,7 +148,7 @@ def confidence(
 
 
 def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
-    return sum(map(mul, weights, values))
+    return float(sum(map(mul, weights, values)))
 
 
 def _mean(values: Sequence[float]) -> float:
