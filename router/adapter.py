@@ -40,6 +40,8 @@ class AdapterRecord(Flow):
     steps: int
     stopped_early: bool
     """True where the time cap ended the training."""
+    heads: str = ""
+    """Identity of the heads whose forecasts it was shown; empty where it was shown none."""
     offsets: dict[str, dict[str, float]] = Field(default_factory=dict)
     """What is added to a candidate's log-odds, by phase and candidate (marks)."""
     validation: dict[str, float] = Field(default_factory=dict)

@@ -93,7 +93,7 @@ class JsonCodec:
     def begin(self, context: BeginContext) -> Prompt:
         """Guide and previews are shuffled apart from each other, seeded by the task."""
         task = shorten(context.question, self.TASK)
-        candidates = [_candidate(preview, self.PREVIEW, shorten) for preview in context.previews]
+        candidates = _candidates(context, self.PREVIEW, shorten)
         return _one_segment(
             "begin_json",
             task=task,
@@ -167,7 +167,7 @@ class MarksCodec:
         """The guide stands first: it is the same for every task, so a prefix cache holds it."""
         return _marked(
             "begin_marks",
-            candidates=[_candidate(preview, self.PREVIEW, _fit) for preview in context.previews],
+            candidates=_candidates(context, self.PREVIEW, _fit),
             guide=[begin_line(card, lambda words: _fit(words, self.GUIDE)) for card in context.cards],
             task=_fit(context.question, self.TASK),
         )
@@ -289,10 +289,17 @@ def _cost(character: str) -> int:
 Cut = Callable[[str, int], str]
 
 
-def _candidate(preview: Preview, limit: int, cut: Cut) -> dict[str, str]:
+def _candidates(context: BeginContext, limit: int, cut: Cut) -> list[dict[str, str]]:
+    chances = context.chances or ("",) * len(context.previews)
+    return [_candidate(preview, chance, limit, cut) for preview, chance in zip(context.previews, chances, strict=True)]
+
+
+def _candidate(preview: Preview, chance: str, limit: int, cut: Cut) -> dict[str, str]:
     text = cut(preview.text, limit) or EMPTY
-    note = f" ({cut(preview.descriptor, limit)})" if preview.descriptor else ""
-    return {"name": preview.provider, "text": text + note}
+    notes = [cut(preview.descriptor, limit)] if preview.descriptor else []
+    if chance and text != EMPTY:
+        notes.append(f"chance {chance}")
+    return {"name": preview.provider, "text": f"{text} ({'; '.join(notes)})" if notes else text}
 
 
 def _noted(summary: str, descriptor: str, limit: int) -> str:

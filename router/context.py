@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +24,12 @@ class BeginContext(Flow):
     previews: tuple[Preview, ...]
     """One per provider, in the order of the config."""
     cards: tuple[ProviderCard, ...]
+    chances: tuple[str, ...] = ()
+    """What the heads expect of each preview's provider, in words; empty where nobody forecasts."""
+
+    def forecast(self, chances: Sequence[str]) -> BeginContext:
+        """The context with these forecasts, one for every preview."""
+        return self.model_copy(update={"chances": tuple(chances)})
 
     def told(self, fields: Collection[str] | None) -> BeginContext:
         """The context with these parts of descriptors alone; None leaves them all."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from providers.base import ProviderCard
 from providers.errors import EngineError, ModelError
-from router.adapter import TRAIN_AGAIN, AdapterRecord, check_record, read_record
+from router.adapter import TRAIN_AGAIN, check_record, read_record
 from router.codec import JsonCodec, Prompt
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, Policy
@@ -27,6 +27,7 @@ from router.guide import guide_hash
 from router.marks import MarkTokenizer
 from router.policies.learned import ANSWER_TOKENS, ANSWER_TOKENS_END, Learned
 from router.policies.marking import MarksPolicy
+from router.sight import Sight
 from serve.canary import MOST_TOKENS, Agreement, Canary, case_schema, compare_answer, compare_marks, load_canary
 from serve.completions import EngineClient
 from serve.failures import EngineFailure
@@ -36,6 +37,7 @@ from serve.vllm import VllmProcess
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from router.policies.heads import Heads
     from synth.runs import Run
 
 log = logging.getLogger(__name__)
@@ -71,8 +73,8 @@ class EngineState:
 class ServedMarks(MarksPolicy):
     """Marks read from an engine's log-probabilities."""
 
-    def __init__(self, engine: Engine, record: AdapterRecord, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().__init__(NAME, record.offsets, record.descriptors)
+    def __init__(self, engine: Engine, sight: Sight, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__(NAME, engine.record.offsets, sight)
         self._engine = engine
         self._marks = MarkTokenizer(tokenizer)
 
@@ -97,15 +99,15 @@ class ServedJson:
 
     name = NAME
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, sight: Sight) -> None:
         self._engine = engine
+        self._sight = sight
         self._codec = JsonCodec()
 
     async def begin(self, context: BeginContext) -> BeginDecision:
         schema = begin_schema([preview.provider for preview in context.previews])
-        answer = await self._ask(
-            self._codec.begin(context.told(self._engine.record.descriptors)), schema, ANSWER_TOKENS
-        )
+        [seen] = await asyncio.to_thread(self._sight.begin, [context])
+        answer = await self._ask(self._codec.begin(seen), schema, ANSWER_TOKENS)
         return _legal(lambda: self._codec.parse_begin(answer, context))
 
     async def step(self, context: InContext) -> InDecision:
@@ -118,9 +120,8 @@ class ServedJson:
         accepting = [card.name for card in context.cards if card.accepts(context.outcome)]
         if not accepting:
             return EndDecision()
-        answer = await self._ask(
-            self._codec.end(context.told(self._engine.record.descriptors)), end_schema(accepting), ANSWER_TOKENS_END
-        )
+        prompt = self._codec.end(self._sight.end(context))
+        answer = await self._ask(prompt, end_schema(accepting), ANSWER_TOKENS_END)
         return _legal(lambda: self._codec.parse_end(answer, context))
 
     async def _ask(self, prompt: Prompt, schema: dict[str, object], tokens: int) -> str:
@@ -131,9 +132,12 @@ class ServedJson:
 class Engine:
     """Holds the engine that a run's `serve.engine` names. Call `start`, use `policy`, call `close`."""
 
-    def __init__(self, run: Run, cards: tuple[ProviderCard, ...]) -> None:
-        """Raises `EngineError` where no training has finished, or it was on other prompts or providers."""
+    def __init__(self, run: Run, cards: tuple[ProviderCard, ...], heads: Callable[[], Heads] | None = None) -> None:
+        """`heads` loads those whose forecasts the adapter may have been shown.
+
+        Raises `EngineError` where no training has finished, or it was on other prompts or providers."""
         self._run = run
+        self._heads = heads
         self._config = run.config.serve.engine
         self.cards = cards
         self.record = read_record(run.adapter)
@@ -195,6 +199,7 @@ class Engine:
                     self.cards,
                     seed=self._run.config.seed,
                     dtype=train.dtype,
+                    heads=self._heads,
                 )
             )
             self._set(EngineState("ready"))
@@ -224,11 +229,12 @@ class Engine:
         await self.client.close()
 
     def _make_policy(self) -> Policy:
+        sight = Sight.of_record(self.record, self._heads)
         if self.record.codec == "json":
-            return ServedJson(self)
+            return ServedJson(self, sight)
         from transformers import AutoTokenizer
 
-        return ServedMarks(self, self.record, AutoTokenizer.from_pretrained(str(self.merged)))
+        return ServedMarks(self, sight, AutoTokenizer.from_pretrained(str(self.merged)))
 
     async def _keep(self) -> None:
         """Bring the engine up and keep it up, waiting longer after every failure in a row."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from evaluation.replay import policy_material, recommended_on_dev
 from providers.embedder import CachedEncoder, Encoder, load_encoder
 from providers.errors import ConfigError
 from router.policies.fuse import Fuser, ModelFuser, RuleFuser
-from router.policies.registry import ABLATIONS, AVERAGE, PolicyMaterial, build_policy
+from router.policies.registry import ABLATIONS, AVERAGE, PolicyMaterial, build_policy, load_heads
 from router.table import RoutingTable
 from serve.database import ServeDatabase
 from serve.engine import Engine
@@ -81,7 +82,7 @@ async def served_engine(
         yield None
         return
     material.need_trained(material.adapter_path, "adapter")
-    engine = Engine(run, material.cards)
+    engine = Engine(run, material.cards, partial(load_heads, material))
     await engine.start()
     material.loaded["trained"] = engine.policy
     try:

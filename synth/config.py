@@ -267,6 +267,9 @@ class TrainConfig(Section):
     """What marks are trained on: mean correctness as it is, or 1 from 0.5 up and 0 below."""
     descriptors: tuple[Literal["trust", "age", "support", "reuse", "wins"], ...] | None = None
     """Parts of descriptors that both routers see, of those that the exploration recorded; null shows them all."""
+    forecast: bool = False
+    """Show the language model beside every preview what the heads expect of its provider, in words; in training, heads
+    that have not seen the task."""
     shared_context: bool = True
     """With the json codec, compute a prompt once for all its right answers, where the base model's attention allows."""
     learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)

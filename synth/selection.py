@@ -70,6 +70,8 @@ class Scored:
     cards: tuple[ProviderCard, ...]
     rewards: Sequence[RewardFact]
     endings: Mapping[str, EndingFact]
+    chances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By task: what the heads expect of each provider, where the language model is to be shown it."""
 
     @classmethod
     def of_run(cls, run: Run, cards: tuple[ProviderCard, ...]) -> Scored:
@@ -158,6 +160,7 @@ def _begin(scored: Scored, selection: Selection, writer: MarksWriter | JsonWrite
             continue
         place = scored.place(row.task_id, labels.weight)
         context = _begin_context(row, scored.cards).told(scored.config.train.descriptors)
+        context = context.forecast(scored.chances.get(row.task_id, ()))
         for written in writer.begin(context, place, labels.targets, labels.kept):
             held = {name: KEPT if name in labels.kept else NEGATIVE for name in written.providers}
             fates = {name: fate for name, fate in fates.items() if name not in held}

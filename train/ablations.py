@@ -35,6 +35,7 @@ from synth.runs import Run
 from synth.selection import Scored, select
 from train.asked import ask_heads, load_table, load_trained, train_and_ask
 from train.changes import Change, changes_for
+from train.forecast import Forecast
 from train.heads import fit_heads, labels_of
 from train.job import Job
 from train.progress import say
@@ -147,7 +148,8 @@ class _OfRun:
             return own
         root = self.run.root / "variants" / f"ablation-{change.name}"
         root.mkdir(parents=True, exist_ok=True)
-        rows = self._rows(change)
+        forecast = self._forecast(change)
+        rows = self._rows(change, forecast)
         return dataclasses.replace(
             own,
             cards=self._cards(change),
@@ -156,6 +158,7 @@ class _OfRun:
             root=root,
             metrics=root / "metrics.jsonl",
             held_out=None,
+            forecast=forecast,
         )
 
     def _cards(self, change: Change) -> tuple[ProviderCard, ...]:
@@ -173,7 +176,14 @@ class _OfRun:
     def _unchanged_rows(self) -> list[Row]:
         return self._rows(self.changes[0])
 
-    def _rows(self, change: Change) -> list[Row]:
+    def _forecast(self, change: Change) -> Forecast | None:
+        """What heads that were fitted under the change expect, where the language model is shown it."""
+        if not self.run.config.train.forecast:
+            return None
+        labelled = labels_of(change.shown(self.explore), self._rewards(change).begin_requires_correct)
+        return Forecast.of_table(labelled, seed=self.run.config.seed)
+
+    def _rows(self, change: Change, forecast: Forecast | None = None) -> list[Row]:
         """The rows that the dataset would have."""
         cards, scored = self._cards(change), self._scored
         config = self.run.config.model_copy(update={"rewards": self._rewards(change)})
@@ -182,6 +192,7 @@ class _OfRun:
             config=config,
             table=change.shown(self.explore),
             cards=cards,
+            chances=forecast.chances if forecast else {},
             endings={task_id: _ending_for(ending, cards) for task_id, ending in scored.endings.items()},
         )
         if change.rewards.get("end") == "judge":

@@ -16,6 +16,7 @@ from router.decisions import BeginDecision, ScoringPolicy
 from router.features import Evidence
 from router.policies.heads import HeadsModel
 from router.policies.learned import Generating, Learned
+from router.sight import Sight, forecasts
 from router.table import RoutingTable
 from train.progress import say
 from train.sft import train_job
@@ -62,22 +63,29 @@ def ask_language_model(
     job: Job, shown: RoutingTable, outcomes: RoutingTable, cards: tuple[ProviderCard, ...]
 ) -> Answers:
     """What the job's router chooses among these providers, whichever it was trained with."""
-    decisions = _decisions(load_trained(job), contexts_of(shown.only([card.name for card in cards]), cards))
+    seen = shown.only([card.name for card in cards])
+    contexts = contexts_of(seen, cards)
+    if job.forecast is not None:
+        chances = forecasts(job.forecast.heads, seen)
+        contexts = [context.forecast(chances[context.task_id]) for context in contexts]
+    decisions = _decisions(load_trained(job), contexts)
     legal = sum(not decision.fallback for decision in decisions) / len(decisions)
     return answers_of(outcomes, [decision.arm for decision in decisions], legal)
 
 
 def load_trained(job: Job) -> Learned | Generating:
-    """The job's finished router, without the check that it was trained for the providers it is asked about."""
+    """The job's finished router, without the check that it was trained for the providers it is asked about.
+
+    Forecasts of heads it sees only where its contexts bring them.
+    """
     import torch
 
     model, tokenizer = load_merged(job.config.base, job.adapter)
     model = model.to(getattr(torch, job.config.dtype))
-    descriptors = job.config.descriptors
+    sight = Sight(job.config.descriptors)
     if job.config.codec == "json":
-        return Generating(model, tokenizer, name="trained", seed=job.seed, descriptors=descriptors)
-    offsets = read_record(job.adapter).offsets
-    return Learned(model, tokenizer, name="trained", offsets=offsets, descriptors=descriptors)
+        return Generating(model, tokenizer, name="trained", seed=job.seed, sight=sight)
+    return Learned(model, tokenizer, name="trained", offsets=read_record(job.adapter).offsets, sight=sight)
 
 
 def _decisions(policy: Any, contexts: Sequence[BeginContext]) -> list[BeginDecision]:

@@ -45,7 +45,7 @@ def learning_curve(
     order = [row.task_id for row in explore.rows]
     order.sort(key=lambda task_id: content_hash("curve", run.config.seed, task_id))
     drawing = _Drawing(run, table, explore)
-    ways: dict[RouterKind, Trained] = {"heads": _heads(run, table), "lm": _language_model(run, table)}
+    ways: dict[RouterKind, Trained] = {"heads": _heads(run, table), "lm": _language_model(run, table, len(order))}
     points = []
     for router in ways:
         for share in sorted(set(shares)) if router in routers else ():
@@ -68,18 +68,16 @@ def _heads(run: Run, table: RoutingTable) -> Trained:
     return trained
 
 
-def _language_model(run: Run, table: RoutingTable) -> Trained:
+def _language_model(run: Run, table: RoutingTable, explored: int) -> Trained:
     cards = provider_cards(run.config.providers)
 
     def trained(task_ids: Collection[str]) -> tuple[Answers, int]:
-        whole = Job.of_run(run)
-        rows = [row for row in whole.rows if row.task_id in task_ids]
-        job = whole
-        if len(rows) < len(whole.rows):
+        job = Job.of_run(run, tasks=task_ids)
+        if len(task_ids) < explored:
             root = run.root / "variants" / f"curve-{len(task_ids)}"
             root.mkdir(parents=True, exist_ok=True)
-            job = dataclasses.replace(whole, rows=rows, root=root, metrics=root / "metrics.jsonl")
-        return train_and_ask(job, table, table, cards), len(rows)
+            job = dataclasses.replace(job, root=root, metrics=root / "metrics.jsonl")
+        return train_and_ask(job, table, table, cards), len(job.rows)
 
     return trained
 

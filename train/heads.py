@@ -95,7 +95,7 @@ Option = TypeVar("Option", LogisticSettings, NearnessSettings, tuple[str, ...])
 def train_heads(run: Run) -> Path:
     """Fit the heads on the run's exploration table and write them to `run.heads`."""
     table = training_table(run)
-    model = fit_heads(table, seed=run.config.seed, encoder=_encoder_identity(run))
+    model = fit_heads(table, seed=run.config.seed, encoder=encoder_identity(run))
     write_atomically(run.heads, model.model_dump_json())
     found = model.settings
     print(
@@ -134,7 +134,23 @@ def labels_of(table: RoutingTable, by_correctness: bool) -> RoutingTable:
 def fit_heads(table: RoutingTable, *, seed: int = 0, encoder: str = "") -> HeadsModel:
     """Choose settings and families by cross-validation, then fit on all tasks."""
     data = _checked(table)
+    return _on_all(data, choose(data, seed), encoder)
+
+
+def fit_heads_and_forecast(table: RoutingTable, *, seed: int = 0, encoder: str = "") -> tuple[HeadsModel, np.ndarray]:
+    """As `fit_heads`, and what heads with the same settings predict for each task that they were not fitted on.
+
+    Predictions have shape (tasks, providers), 0 to 1, in the order of the table.
+    """
+    data = _checked(table)
     choice = choose(data, seed)
+    predicted = np.empty(data.correctness.shape)
+    for held_in, held_out in folds(len(data.tasks), seed):
+        predicted[held_out] = fit(data.part(held_in), choice).predict(data.part(held_out).tasks)
+    return _on_all(data, choice, encoder), predicted
+
+
+def _on_all(data: Labelled, choice: Choice, encoder: str) -> HeadsModel:
     best_single = float(np.nanmax(np.nanmean(data.correctness, axis=0)))
     settings = dataclasses.asdict(choice) | {"best_single": best_single}
     return fit(data, choice).model_copy(update={"encoder": encoder, "settings": settings})
@@ -293,7 +309,8 @@ def _checked(table: RoutingTable) -> Labelled:
     return data
 
 
-def _encoder_identity(run: Run) -> str:
+def encoder_identity(run: Run) -> str:
+    """Of the run's encoder, which what the heads see comes from."""
     from providers.embedder import load_encoder
 
     return load_encoder(run.config.encoder.name, run.config.encoder.options, None).identity

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from router.table import RoutingTable
 from synth.config import TrainConfig
 from synth.rows import Row, dataset_hash, load_rows
 from synth.runs import Run
+from synth.selection import Scored, select
+from train.forecast import Forecast
 from train.watch import HeldOut
 
 WITHOUT_EFFECT = ("report_to", "watch_every", "activation_checkpointing")
 """Settings that no adapter depends on."""
 
-NEUTRAL = ("lora_modules", "labels", "shared_context", "descriptors")
+NEUTRAL = ("lora_modules", "labels", "shared_context", "descriptors", "forecast")
 """Settings that count only where they differ from the default, so that adapters made before they existed stand."""
 
 
@@ -50,20 +53,30 @@ class Job:
     metrics: Path
     held_out: HeldOut | None = None
     """What routing value is measured on while training; None without an exploration table or validation rows."""
+    forecast: Forecast | None = None
+    """What the heads expect, where the model is shown it."""
 
     @classmethod
-    def of_run(cls, run: Run) -> Job:
-        validation, table = load_rows(run, "validation"), run.table("explore")
-        tasks = {row.task_id for row in validation}
+    def of_run(cls, run: Run, config: TrainConfig | None = None, tasks: Collection[str] | None = None) -> Job:
+        """The run's training, with other settings (`config`), or on the rows of these tasks alone (`tasks`)."""
+        config, table = config or run.config.train, run.table("explore")
+        cards = provider_cards(run.config.providers)
+        forecast = Forecast.of_run(run, tasks) if config.forecast else None
+        if forecast is None and config.codec == run.config.train.codec:
+            rows, validation = load_rows(run, "train"), load_rows(run, "validation")
+        else:
+            rows, validation = _written(run, config, cards, forecast)
+        held_out = {row.task_id for row in validation}
         return cls(
-            config=run.config.train,
+            config=config,
             seed=run.config.seed,
-            cards=provider_cards(run.config.providers),
-            rows=load_rows(run, "train"),
+            cards=cards,
+            rows=[row for row in rows if tasks is None or row.task_id in tasks],
             validation=validation,
             root=run.root,
             metrics=run.metrics,
-            held_out=HeldOut.of_table(RoutingTable.load(table), tasks) if table.exists() else None,
+            held_out=HeldOut.of_table(RoutingTable.load(table), held_out, forecast) if table.exists() else None,
+            forecast=forecast,
         )
 
     @property
@@ -111,12 +124,25 @@ class Job:
             dataset_hash=self.dataset_hash,
             settings=self.config.model_dump(mode="json") | {"seed": self.seed},
             fingerprint=self.fingerprint,
+            heads=self.forecast.heads.identity if self.forecast else "",
             rows=self.phases,
             steps=steps,
             stopped_early=stopped_early,
             offsets=measured.offsets,
             validation=measured.validation,
         )
+
+
+def _written(
+    run: Run, config: TrainConfig, cards: tuple[ProviderCard, ...], forecast: Forecast | None
+) -> tuple[list[Row], list[Row]]:
+    """The dataset's rows for training and validation, written anew in the codec and with the forecasts of `config`."""
+    settings = run.config.model_copy(update={"train": config})
+    scored = dataclasses.replace(Scored.of_run(run, cards), config=settings)
+    if forecast is not None:
+        scored = dataclasses.replace(scored, chances=forecast.chances)
+    rows = select(scored).rows
+    return [row for row in rows if row.split == "train"], [row for row in rows if row.split == "validation"]
 
 
 def _settings(config: TrainConfig) -> Mapping[str, Any]:

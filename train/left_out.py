@@ -22,6 +22,7 @@ from router.table import RoutingTable
 from synth.rows import Row
 from synth.runs import Run
 from train.asked import ask_heads, ask_language_model, chosen_by, load_table, train_and_ask
+from train.forecast import Forecast
 from train.heads import Labelled, fit_head, fit_heads, training_table
 from train.job import Job
 
@@ -100,11 +101,15 @@ def _language_model_rows(
     run: Run, table: RoutingTable, cards: tuple[ProviderCard, ...], chosen: Sequence[str]
 ) -> list[LeftOut]:
     rows = _begin_rows(run, cards)
-    full = train_and_ask(_begin_job(run, "all", cards, rows), table, table, cards)
+    whole = _begin_job(run, "all", cards, [row.row for row in rows], _forecast(run, table.providers))
+    full = train_and_ask(whole, table, table, cards)
     found = []
     for name in chosen:
         kept = tuple(card for card in cards if card.name != name)
-        job = _begin_job(run, name, kept, [row for r in rows if (row := r.without(name)) is not None])
+        forecast = _forecast(run, [card.name for card in kept])
+        chances = forecast.chances if forecast else {}
+        left = [row for r in rows if (row := r.without(name, chances.get(r.row.task_id, ()))) is not None]
+        job = _begin_job(run, name, kept, left, forecast)
         answers: tuple[Answers, ...] = (
             full,
             train_and_ask(job, table, table, kept),
@@ -121,12 +126,14 @@ class _BeginRow:
     row: Row
     context: BeginContext
 
-    def without(self, name: str) -> Row | None:
-        """The row as it were had the provider never existed; None where no label is left."""
+    def without(self, name: str, chances: Sequence[str]) -> Row | None:
+        """The row as it were had the provider never existed, the heads expecting `chances` of the others; None where no
+        label is left."""
         context = self.context.model_copy(
             update={
                 "previews": tuple(preview for preview in self.context.previews if preview.provider != name),
                 "cards": tuple(card for card in self.context.cards if card.name != name),
+                "chances": tuple(chances),
             }
         )
         if not self.row.segments:
@@ -147,7 +154,11 @@ def _begin_rows(run: Run, cards: tuple[ProviderCard, ...]) -> list[_BeginRow]:
     job = Job.of_run(run)
     table = RoutingTable.load(run.table("explore"))
     told = run.config.train.descriptors
-    contexts = {context.task_id: context.told(told) for context in contexts_of(table, cards)}
+    chances = job.forecast.chances if job.forecast else {}
+    contexts = {
+        context.task_id: context.told(told).forecast(chances.get(context.task_id, ()))
+        for context in contexts_of(table, cards)
+    }
     marks, json = MarksCodec(), JsonCodec()
     found = []
     for row in [*job.rows, *job.validation]:
@@ -163,16 +174,25 @@ def _begin_rows(run: Run, cards: tuple[ProviderCard, ...]) -> list[_BeginRow]:
     return found
 
 
-def _begin_job(run: Run, name: str, cards: tuple[ProviderCard, ...], rows: Sequence[Row | _BeginRow]) -> Job:
-    plain = [row.row if isinstance(row, _BeginRow) else row for row in rows]
+def _forecast(run: Run, providers: Sequence[str]) -> Forecast | None:
+    """What heads for these providers expect, where the language model is shown it."""
+    if not run.config.train.forecast:
+        return None
+    return Forecast.of_table(training_table(run).only(providers), seed=run.config.seed)
+
+
+def _begin_job(
+    run: Run, name: str, cards: tuple[ProviderCard, ...], rows: Sequence[Row], forecast: Forecast | None
+) -> Job:
     root = run.root / "variants" / f"begin-{'without-' if name != 'all' else ''}{name}"
     root.mkdir(parents=True, exist_ok=True)
     return Job(
         config=run.config.train,
         seed=run.config.seed,
         cards=cards,
-        rows=[row for row in plain if row.split == "train"],
-        validation=[row for row in plain if row.split == "validation"],
+        rows=[row for row in rows if row.split == "train"],
+        validation=[row for row in rows if row.split == "validation"],
         root=root,
         metrics=root / "metrics.jsonl",
+        forecast=forecast,
     )

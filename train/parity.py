@@ -16,10 +16,11 @@ from router.base_model import load_base
 from router.codec import decide_begin, decide_end, decide_in
 from router.marks import MarkTokenizer
 from router.policies.learned import Generating
-from synth.rows import Row, load_rows
+from synth.rows import Row
 from synth.runs import Run
 from train.collate import answers_loss, collate_rows
 from train.contexts import encode_contexts
+from train.job import Job
 from train.marks import encode_rows, score_examples, shifted
 
 WAYS = ("adapter", "merged", "reloaded")
@@ -71,7 +72,7 @@ def check_parity(run: Run) -> Parity:
 
 def _held_out(run: Run) -> list[Row]:
     read_record(run.adapter)
-    rows = load_rows(run, "validation")
+    rows = Job.of_run(run).validation
     if not rows:
         raise EngineError("No row is held out (dataset.validation_share), so there is nothing to compare on.")
     return rows

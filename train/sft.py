@@ -14,6 +14,7 @@ from router.adapter import read_record
 from router.base_model import load_base, settle_threads
 from router.marks import MarkTokenizer
 from router.policies.learned import Generating
+from router.sight import Sight
 from synth.rows import Row
 from synth.runs import Run
 from train.export import export
@@ -165,7 +166,7 @@ def _validation(
 
 
 def _generating(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> Generating:
-    return Generating(model, tokenizer, name="trained", seed=job.seed, descriptors=job.config.descriptors)
+    return Generating(model, tokenizer, name="trained", seed=job.seed, sight=Sight(job.config.descriptors))
 
 
 def _scored(

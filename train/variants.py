@@ -20,7 +20,6 @@ from router.table import RoutingTable
 from synth.config import TrainConfig
 from synth.load_config import load_config
 from synth.runs import Run
-from synth.selection import Scored, select
 from train.asked import load_table, train_and_ask
 from train.job import Job
 
@@ -85,19 +84,10 @@ def _varied(run: Run, setting: str) -> TrainConfig:
 
 
 def _variant_job(run: Run, config: TrainConfig) -> Job:
-    """The run's training with other settings; its rows are written anew where the codec is another."""
-    job = Job.of_run(run)
-    if config.codec != run.config.train.codec:
-        scored = Scored.of_run(run, job.cards)
-        rows = select(dataclasses.replace(scored, config=run.config.model_copy(update={"train": config}))).rows
-        job = dataclasses.replace(
-            job,
-            rows=[row for row in rows if row.split == "train"],
-            validation=[row for row in rows if row.split == "validation"],
-        )
+    """The run's training with other settings, in a folder of its own."""
     root = run.root / "variants" / content_hash(config.model_dump(mode="json"))[:12]
     root.mkdir(parents=True, exist_ok=True)
-    return dataclasses.replace(job, config=config, root=root, metrics=root / "metrics.jsonl")
+    return dataclasses.replace(Job.of_run(run, config), root=root, metrics=root / "metrics.jsonl")
 
 
 def _compared(run: Run, table: RoutingTable, asked: dict[str, Answers]) -> Comparison:

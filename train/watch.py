@@ -20,6 +20,7 @@ from synth.rows import Row
 
 if TYPE_CHECKING:
     from providers.base import ProviderCard
+    from train.forecast import Forecast
 
 COLLAPSED = 0.95
 """Share of one provider among the choices from which the router is said to have collapsed."""
@@ -36,20 +37,29 @@ class HeldOut:
     providers: tuple[str, ...]
     best_single: str
     """Chosen on the tasks that are trained on."""
+    forecast: Forecast | None = None
+    """What the router is shown beside previews."""
 
     @classmethod
-    def of_table(cls, table: RoutingTable, task_ids: Collection[str]) -> Self | None:
+    def of_table(cls, table: RoutingTable, task_ids: Collection[str], forecast: Forecast | None = None) -> Self | None:
         """None where no task of the table is held out, or none is left."""
         held = tuple(row for row in table.rows if row.task_id in task_ids)
         others = [row for row in table.rows if row.task_id not in task_ids]
         if not held or not others:
             return None
         means = {provider: _mean([row.correctness(provider) for row in others]) for provider in table.providers}
-        return cls(held, table.providers, max(means, key=lambda name: means[name]))
+        return cls(held, table.providers, max(means, key=lambda name: means[name]), forecast)
 
     def contexts(self, cards: tuple[ProviderCard, ...]) -> list[BeginContext]:
+        chances = self.forecast.chances if self.forecast else {}
         return [
-            BeginContext(task_id=row.task_id, question=row.question, previews=row.previews, cards=cards)
+            BeginContext(
+                task_id=row.task_id,
+                question=row.question,
+                previews=row.previews,
+                cards=cards,
+                chances=chances.get(row.task_id, ()),
+            )
             for row in self.rows
         ]
 

@@ -20,7 +20,9 @@ from providers.types import Outcome, Retrieval
 from router.codec import Codec, Prompt, codec
 from router.context import BeginContext, EndContext
 from router.decisions import NONE
+from router.policies.heads import HeadsModel
 from router.session import summarise
+from router.sight import forecasts
 from router.table import RoutingTable, TableRow
 from synth.arms import episode_of
 from synth.facts import Episode, Probe, RewardFact
@@ -54,10 +56,11 @@ def _tasks(run: Run, table: RoutingTable, picks: Mapping[str, Mapping[str, str]]
     probes = run.facts.probes(stage, [row.task_id for row in table.rows])
     episodes = run.facts.episodes(stage, bodies=False)
     cards, chosen = provider_cards(run.config.providers), codec(run.config.train.codec)
+    chances = forecasts(HeadsModel.load(run.heads), table) if run.config.train.forecast and run.heads.exists() else {}
     found = {}
     for row in table.rows:
         context = BeginContext(task_id=row.task_id, question=row.question, previews=row.previews, cards=cards)
-        context = context.told(run.config.train.descriptors)
+        context = context.told(run.config.train.descriptors).forecast(chances.get(row.task_id, ()))
         probe = probes.get(row.task_id)
         runs = {}
         prompts: dict[str, str] = {}

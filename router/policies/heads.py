@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from providers.embedder import Encoder
 from providers.errors import EngineError
-from providers.types import SCHEMA_VERSION, Flow
+from providers.types import SCHEMA_VERSION, Flow, content_hash
 from router.codec import decide_begin, empty_previews
 from router.context import BeginContext
 from router.decisions import BeginDecision
@@ -76,6 +76,21 @@ class HeadsModel(Flow):
     """Identity of the encoder whose embeddings the features were fitted on."""
     schema_version: int = SCHEMA_VERSION
 
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `train.heads` wrote; `EngineError` where it is missing or unreadable."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise EngineError(f"{path} is missing; train the heads first (`memroute train CONFIG`).") from error
+        except ValidationError as error:
+            raise EngineError(f"{path} is damaged or of another version; train the heads again.") from error
+
+    @property
+    def identity(self) -> str:
+        """Equal for heads that expect the same of every task."""
+        return content_hash("heads", self.model_dump(mode="json", exclude={"settings"}))
+
     def predict(self, tasks: Sequence[Evidence]) -> np.ndarray:
         """Predicted correctness, shape (tasks, providers), 0 to 1."""
         families = [family for family in (self.logistic, self.nearness) if family is not None]
@@ -93,13 +108,8 @@ class Heads(BeginOnly):
 
     @classmethod
     def load(cls, path: Path, encoder: Encoder) -> Self:
-        """Read what `train.heads` wrote; `EngineError` where it is missing, unreadable or of another encoder."""
-        try:
-            model = HeadsModel.model_validate_json(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise EngineError(f"{path} is missing; train the heads first (`memroute train CONFIG`).") from error
-        except ValidationError as error:
-            raise EngineError(f"{path} is damaged or of another version; train the heads again.") from error
+        """As `HeadsModel.load`; `EngineError` also where they are of another encoder."""
+        model = HeadsModel.load(path)
         if model.encoder and model.encoder != encoder.identity:
             raise EngineError(
                 f"{path} was trained with the encoder {model.encoder!r}, not {encoder.identity!r}; "

@@ -25,10 +25,13 @@ from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision, Policy
 from router.marks import Encoded, MarkTokenizer, collate, mark_scores
 from router.policies.marking import MarksPolicy
+from router.sight import Sight
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from router.policies.heads import Heads
 
 BATCH = 16
 PARAGRAPH = "\n\n"
@@ -46,11 +49,10 @@ class Learned(MarksPolicy):
         *,
         name: str,
         offsets: Mapping[str, Mapping[str, float]] | None = None,
-        descriptors: Sequence[str] | None = None,
+        sight: Sight | None = None,
     ) -> None:
-        """`offsets` are those of the adapter's record; so are `descriptors`, the parts of descriptors that it was
-        trained with (None: all)."""
-        super().__init__(name, offsets, descriptors)
+        """`offsets` are those of the adapter's record, `sight` is what it was trained with."""
+        super().__init__(name, offsets, sight)
         self._model: Any = model
         self._marks = MarkTokenizer(tokenizer)
         self._lock = threading.Lock()
@@ -66,19 +68,21 @@ class Learned(MarksPolicy):
         seed: int = 0,
         dtype: Dtype = "bfloat16",
         constrained: bool = False,
+        heads: Callable[[], Heads] | None = None,
     ) -> Policy:
         """The router on `base`: trained with an adapter, untrained without. `seed` is for the json codec's fallback,
-        `constrained` for its illegal answers.
+        `constrained` for its illegal answers; `heads` loads those whose forecasts an adapter may have been shown.
 
-        Raises `EngineError` where the base cannot be loaded, or the adapter was trained on other prompts or providers.
+        Raises `EngineError` where the base cannot be loaded, or the adapter was trained on other prompts, providers or
+        forecasts.
         """
         model, tokenizer = load_router(base, adapter, codec, cards, dtype=dtype)
         name = "trained" if adapter else "untrained"
         record = read_record(adapter) if adapter else None
-        descriptors = record.descriptors if record else None
+        sight = Sight.of_record(record, heads) if record else Sight()
         if codec == "json":
-            return Generating(model, tokenizer, name=name, seed=seed, descriptors=descriptors, constrained=constrained)
-        return cls(model, tokenizer, name=name, offsets=record.offsets if record else None, descriptors=descriptors)
+            return Generating(model, tokenizer, name=name, seed=seed, sight=sight, constrained=constrained)
+        return cls(model, tokenizer, name=name, offsets=record.offsets if record else None, sight=sight)
 
     def score_prompts(self, prompts: Sequence[Prompt]) -> list[list[float]]:
         import torch
@@ -114,12 +118,12 @@ class Generating:
         *,
         name: str,
         seed: int = 0,
-        descriptors: Sequence[str] | None = None,
+        sight: Sight | None = None,
         constrained: bool = False,
     ) -> None:
-        """`descriptors` as for `Learned`."""
+        """`sight` as for `Learned`."""
         self.name = name
-        self._descriptors = descriptors
+        self._sight = sight or Sight()
         self._constrained = constrained
         self._model: Any = model
         self._tokenizer: Any = tokenizer
@@ -131,11 +135,11 @@ class Generating:
         self._lock = threading.Lock()
 
     async def begin(self, context: BeginContext) -> BeginDecision:
-        told = context.told(self._descriptors)
         names = [preview.provider for preview in context.previews]
         if not names:
             return BeginDecision()
-        prompt = self._codec.begin(told)
+        [seen] = await asyncio.to_thread(self._sight.begin, [context])
+        prompt = self._codec.begin(seen)
         try:
             return self._codec.parse_begin(await self._ask(prompt, ANSWER_TOKENS), context)
         except ModelError:
@@ -157,7 +161,7 @@ class Generating:
         return self._codec.parse_in(answer).model_copy(update={"constrained": True})
 
     async def end(self, context: EndContext) -> EndDecision:
-        prompt = self._codec.end(context.told(self._descriptors))
+        prompt = self._codec.end(self._sight.end(context))
         try:
             return self._codec.parse_end(await self._ask(prompt, ANSWER_TOKENS_END), context)
         except ModelError:

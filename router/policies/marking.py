@@ -11,6 +11,7 @@ import numpy as np
 from router.codec import MarksCodec, Prompt, decide_begin, decide_end, decide_in, empty_previews
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision
+from router.sight import Sight
 
 
 class MarksPolicy(ABC):
@@ -20,13 +21,12 @@ class MarksPolicy(ABC):
         self,
         name: str,
         offsets: Mapping[str, Mapping[str, float]] | None = None,
-        descriptors: Sequence[str] | None = None,
+        sight: Sight | None = None,
     ) -> None:
-        """`offsets` are those of the adapter's record: by phase and candidate; so are `descriptors`, the parts of
-        descriptors that it was trained with (None: all)."""
+        """`offsets` are those of the adapter's record: by phase and candidate; `sight` is what it was trained with."""
         self.name = name
         self._offsets = offsets or {}
-        self._descriptors = descriptors
+        self._sight = sight or Sight()
         self._codec = MarksCodec()
 
     @abstractmethod
@@ -43,7 +43,7 @@ class MarksPolicy(ABC):
 
         Shape (contexts, providers).
         """
-        prompts = [self._codec.begin(context.told(self._descriptors)) for context in contexts]
+        prompts = [self._codec.begin(context) for context in self._sight.begin(contexts)]
         found = zip(prompts, self.score_prompts(prompts), strict=True)
         return np.asarray([self._shifted("begin", prompt, scores) for prompt, scores in found])
 
@@ -53,7 +53,8 @@ class MarksPolicy(ABC):
         return decide_begin(scores, names, empty_previews(context))
 
     async def begin(self, context: BeginContext) -> BeginDecision:
-        return self.choose(context, await self._ask("begin", self._codec.begin(context.told(self._descriptors))))
+        [seen] = await asyncio.to_thread(self._sight.begin, [context])
+        return self.choose(context, await self._ask("begin", self._codec.begin(seen)))
 
     async def step(self, context: InContext) -> InDecision:
         if not context.summary:
@@ -61,7 +62,7 @@ class MarksPolicy(ABC):
         return decide_in(await self._ask("in", self._codec.in_(context)))
 
     async def end(self, context: EndContext) -> EndDecision:
-        prompt = self._codec.end(context.told(self._descriptors))
+        prompt = self._codec.end(self._sight.end(context))
         return decide_end(await self._ask("end", prompt), prompt.candidates)
 
     async def _ask(self, phase: str, prompt: Prompt) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,7 @@ from router.table import RoutingTable
 if TYPE_CHECKING:
     from lm.client import ChatModel
     from providers.embedder import Encoder
+    from router.policies.heads import Heads
     from router.policies.knowledge import KnowledgeBase
 
 
@@ -113,6 +115,7 @@ def _loaded(material: PolicyMaterial, adapter: Path | None) -> Policy:
         material.cards,
         seed=material.seed,
         constrained=material.constrained,
+        heads=partial(load_heads, material),
     )
 
 
@@ -158,7 +161,8 @@ def _five(material: PolicyMaterial) -> Policy:
     return Pool("five", _scoring(material.router, material), FIVE)
 
 
-def _heads(material: PolicyMaterial) -> Policy:
+def load_heads(material: PolicyMaterial) -> Heads:
+    """The run's heads; `MissingMaterial` where they have not been trained."""
     from router.policies.heads import Heads
 
     return Heads.load(material.need_trained(material.heads_path, "heads file"), material.need_encoder())
@@ -193,7 +197,7 @@ _BUILDERS: dict[str, Callable[[PolicyMaterial], Policy]] = {
     "random": lambda material: RandomPolicy(material.seed),
     "untrained": _untrained,
     "trained": _trained,
-    "heads": _heads,
+    "heads": load_heads,
     "overlap": lambda material: Overlap(),
     "cosine": lambda material: Cosine(material.need_encoder()),
     "knn": _knn,

@@ -17,6 +17,7 @@ from router.base_model import base_location, load_base
 from router.codec import MarksCodec
 from router.context import BeginContext, EndContext, InContext
 from router.policies.learned import Generating, Learned, LocalScorer
+from router.sight import Sight
 
 NAMES = ("lessons", "workflows", "functions")
 CARDS = tuple(
@@ -108,7 +109,7 @@ async def test_a_router_sees_the_parts_of_descriptors_that_it_was_trained_with(b
     model, tokenizer = load_base(base, dtype="float32")
     said = [p.model_copy(update={"descriptor": "trust high; age old"}) for p in begin(1).previews]
     told = begin(1).model_copy(update={"previews": tuple(said)})
-    blind = Learned(model, tokenizer, name="trained", descriptors=())
+    blind = Learned(model, tokenizer, name="trained", sight=Sight(descriptors=()))
     assert np.allclose(blind.score([told]), policy.score([begin(1)]), atol=1e-4)
     assert not np.allclose(policy.score([told]), policy.score([begin(1)]), atol=1e-4)
     ending = EndContext(task_id="t", question="which ?", summary="run", outcome=Outcome(correct=None), cards=CARDS)

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from providers.errors import ConfigError
 from providers.registry import provider_cards
 from providers.types import Retrieval
 from router.adapter import read_record
+from router.policies.heads import HeadsModel
 from synth.config import EvaluateConfig, TrainConfig
 from synth.dataset import build
 from synth.explore import explore, run_arms
@@ -25,8 +27,10 @@ from synth.rewards import rewards_signature, score
 from synth.runs import Run
 from synth.warmup import warm_up
 from train.ablations import Request, bench_ablations
+from train.asked import load_table, train_and_ask
 from train.changes import HIDDEN, changes_for
 from train.heads import train_heads
+from train.job import Job
 
 BEGIN = ("no_probe", "scores_shown", "begin_by_judge")
 
@@ -243,3 +247,20 @@ def test_changes_of_in_and_end_are_compared_by_fresh_runs(explored, capsys):
     capsys.readouterr()
     assert bench_ablations([explored], request) == table
     assert capsys.readouterr().err.count("done already") >= 2
+
+
+def test_a_language_model_may_be_shown_what_the_heads_expect(explored, tmp_path):
+    with Run.open(explored) as run:
+        plain, job = Job.of_run(run), Job.of_run(run, explored.train.model_copy(update={"forecast": True}))
+        begin = [row for row in job.rows if row.phase == "begin"]
+        assert begin
+        assert all("chance " in row.text for row in begin)
+        assert [row for row in job.rows if row.phase != "begin"] == [row for row in plain.rows if row.phase != "begin"]
+        assert [row.targets for row in begin] == [row.targets for row in plain.rows if row.phase == "begin"]
+        assert job.fingerprint != plain.fingerprint
+        table = load_table(run, "dev")
+        answers = train_and_ask(
+            dataclasses.replace(job, root=tmp_path, metrics=tmp_path / "m"), table, table, job.cards
+        )
+        assert len(answers.arms) == len(table.rows)
+        assert read_record(tmp_path / "adapter").heads == HeadsModel.load(run.heads).identity
