@@ -497,9 +497,15 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     govmem.add_argument(
         "--judge", type=Path, metavar="CONFIG", help="also a chat model: models.verifier of this config"
     )
-    drift = actions.add_parser("drift", help="long streams with noisy outcomes into governed and other banks")
+    drift = actions.add_parser("drift", help="long streams with noisy verdicts into governed and other banks")
     drift.add_argument(
-        "--noise", type=float, nargs="+", metavar="SHARE", help="shares of outcomes told wrong (default: 0 0.1 0.2 0.3)"
+        "--noise", type=float, nargs="+", metavar="SHARE", help="shares of tasks told wrong (default: 0 0.1 0.2 0.3)"
+    )
+    drift.add_argument(
+        "--wrong",
+        choices=("verdicts", "signs"),
+        default="verdicts",
+        help="the verifier's verdicts, at their thresholds (default), or the signs that it reads and believes",
     )
     drift.add_argument("--variants", nargs="+", metavar="NAME", help="banks at every noise: main (default), all, names")
     drift.add_argument("--switches", nargs="+", metavar="NAME", help="further banks at the last noise: all, or names")
@@ -1291,7 +1297,7 @@ VERBS = (
         "measure what governing memories is worth, and each part of a training",
         "govmem makes candidate memories of known kinds (independent, copied, correlated, stale, adversarial, out of "
         "scope), lets every write policy decide on them, and says what was promoted wrongly, found, and left to a "
-        "person. drift runs long streams of tasks whose outcomes are told wrong at times into governed, filtered and "
+        "person. drift runs long streams of tasks whose verdicts are wrong at times into governed, filtered and "
         "ungoverned banks. harm runs the same tasks with false memories, with the write gate in between and with safe "
         "ones. ablations, left-out and curve train a finished run's routers again, with one thing changed, without a "
         "provider, or on fewer tasks, and compare them by task on the outcomes that its evaluation has.",

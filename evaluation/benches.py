@@ -44,6 +44,7 @@ async def _drift(given: Mapping[str, Any]) -> Done:
         raise ConfigError("--noise: give shares from 0 to 1, as 0.3.")
     settings = DriftSettings(
         noise=noise,
+        wrong=given["wrong"],
         variants=named(given["variants"] or ["main"]),
         switches=named(given["switches"] or []),
         fill=given["fill"],

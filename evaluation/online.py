@@ -11,7 +11,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -130,11 +130,11 @@ def _fuser(run: Run) -> Fuser:
     return ModelFuser(run.models.get("router")) if run.config.models.router is not None else RuleFuser()
 
 
-Seen = Callable[[Task, Trajectory, Outcome], tuple[Trajectory, Outcome]]
+Seen = Callable[[Trajectory, Outcome], Awaitable[tuple[Trajectory, Outcome]]]
 """What memories and policies are told of a finished run; its scoring stays as it is."""
 
 
-def as_it_was(task: Task, trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
+async def as_it_was(trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
     """They are told what happened."""
     return trajectory, outcome
 
@@ -223,7 +223,7 @@ class Streaming:
             max_steps=self._max_steps,
         )
         outcome = public_outcome(await outcome_of(self._bench.suite, task, trajectory.answer, tools))
-        trajectory, told = self._seen(task, trajectory, outcome)
+        trajectory, told = await self._seen(trajectory, outcome)
         return Left(trajectory, told, outcome, await session.end(trajectory, told))
 
     async def _apply(self, result: StreamTask, left: Left | None) -> Ran:

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from evaluation.drift.health import FalseAccepts, Health
-from evaluation.drift.signals import views_agree
+from evaluation.drift.signals import Noise, Wrong, views_agree
 from evaluation.drift.sources import source_runs
 from evaluation.drift.stream import Cell, DriftTask, Plan, run_cell
 from evaluation.drift.variants import GOVERNED, VARIANTS, VERIFIER_ONLY
@@ -33,7 +33,10 @@ class DriftSettings(Flow):
     """Which streams are run, and how long they are."""
 
     noise: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
-    """Shares of the tasks whose outcome the bank is told wrong."""
+    """Shares of the tasks whose verdict, or sign, is wrong."""
+    wrong: Wrong = "verdicts"
+    """`verdicts`: labels are swapped, with reward and confidence at the thresholds (MemGuard D.5); `signs`: the
+    verifier reads a sign that says the opposite, and is as sure of it."""
     variants: tuple[str, ...] = (GOVERNED, VERIFIER_ONLY)
     switches: tuple[str, ...] = ()
     """Variants that are run at the last noise alone."""
@@ -108,12 +111,12 @@ async def bench_drift(settings: DriftSettings, config: RunConfig) -> DriftBench:
     with Run.open(config) as run:
         async with Workbench(run) as bench:
             plans = [await plan_of(bench, settings, seed) for seed in range(settings.seeds)]
-            for number, (noise, name, seed) in enumerate(wanted, 1):
-                variant, plan = VARIANTS[name], plans[seed]
+            for number, (share, name, seed) in enumerate(wanted, 1):
+                variant, plan, noise = VARIANTS[name], plans[seed], Noise(share, seed, settings.wrong)
                 key = plan.key(bench, name, variant, noise)
-                path = run.root / "cells" / f"{name}-{noise:g}-{seed}-{key[:8]}.json"
+                path = run.root / "cells" / f"{name}-{share:g}-{seed}-{key[:8]}.json"
                 if not path.exists():
-                    print(f"drift: {number} of {len(wanted)}: {name}, noise {noise:g}, seed {seed}", file=sys.stderr)
+                    print(f"drift: {number} of {len(wanted)}: {name}, noise {share:g}, seed {seed}", file=sys.stderr)
                     (await run_cell(bench, name, variant, noise, plan)).save(path)
                 cells.append(Cell.model_validate_json(path.read_text(encoding="utf-8")))
     return compared(settings, cells)

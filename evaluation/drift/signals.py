@@ -1,47 +1,126 @@
 """What a bank is told of a finished run, wrong at a given rate, and the verifiers that read it.
 
 The outcome reaches a bank as a sign at the end of the run, as an exit code or a confirmation would: a verifier weighs
-it beside what the run shows. Scoring stays true.
+it beside what the run shows. Either the verdict on it is wrong (MemGuard D.5), or the sign itself. Scoring stays true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from providers.governance.descriptor import CRITERIA, Label, View, expectation, label_of_scores, one_hot
+from providers.governance.admission import DEFAULT, Thresholds
+from providers.governance.descriptor import (
+    BAND_HIGH,
+    BAND_LOW,
+    CRITERIA,
+    MIX,
+    Label,
+    View,
+    boundary,
+    expectation,
+    label_of_scores,
+    one_hot,
+)
+from providers.governance.lifecycle import Governor
 from providers.governance.rule_verifier import RuleLooker
-from providers.governance.verifier import CriterionScore, Look, Looker, Verdict, Verifier
-from providers.types import Outcome, Task, Trajectory, content_hash
+from providers.governance.verifier import CriterionScore, Look, Looker, Verdict
+from providers.types import Outcome, Trajectory, content_hash
 
 CONFIRMED, REFUSED = "the answer was confirmed", "the answer was refused"
 LABEL_REWARD: dict[Label, float] = {"verified_success": 1.0, "uncertain": 0.5, "verified_fail": 0.0}
 """The reward that stands for a label where the descriptor has no other."""
+MEANS: Mapping[Label, bool | None] = {"verified_success": True, "verified_fail": False, "uncertain": None}
+
+
+LABELS: tuple[Label, ...] = ("verified_success", "verified_fail", "uncertain")
+
+Wrong = Literal["verdicts", "signs"]
+"""What is wrong: the verifier's verdicts, or the signs that it reads (and believes)."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Tells the opposite of what happened in a `share` of the tasks, drawn per task: a larger share has the same ones
-    and more."""
+    """What is wrong of a `share` of the tasks, drawn per task: a larger share has the same ones and more."""
 
     share: float
     seed: int
+    wrong: Wrong = "verdicts"
 
     def flips(self, task_id: str) -> bool:
         return int(content_hash("flip", self.seed, task_id), 16) < self.share * 16**16
 
-    def __call__(self, task: Task, trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
-        return self.tell(trajectory, outcome)
+    def signed(self, trajectory: Trajectory, correct: bool | None) -> Trajectory:
+        """The run with the sign that a verifier sees at its end; none where nothing scored it."""
+        if correct is None:
+            return trajectory
+        confirmed = correct != (self.wrong == "signs" and self.flips(trajectory.task_id))
+        signs = (*trajectory.status, CONFIRMED if confirmed else REFUSED)
+        return trajectory.model_copy(update={"status": signs})
 
-    def tell(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
-        """The run with its sign, and the outcome, as the bank hears of them."""
-        if outcome.correct is None:
-            return trajectory, outcome
-        told = outcome.correct != self.flips(trajectory.task_id)
-        signs = (*trajectory.status, CONFIRMED if told else REFUSED)
-        return trajectory.model_copy(update={"status": signs}), outcome.model_copy(update={"correct": told})
+    def mistaken(
+        self, trajectory: Trajectory, verdict: Verdict, thresholds: Thresholds = DEFAULT, mix: float = MIX
+    ) -> Verdict:
+        """The verdict, or in its place one with another label, drawn among the other two (MemGuard D.5)."""
+        if self.wrong != "verdicts" or not self.flips(trajectory.task_id):
+            return verdict
+        others = [label for label in LABELS if label != verdict.label]
+        drawn = others[int(content_hash("label", self.seed, trajectory.task_id), 16) % len(others)]
+        return relabelled(verdict, drawn, thresholds, mix)
+
+
+def relabelled(verdict: Verdict, label: Label, thresholds: Thresholds = DEFAULT, mix: float = MIX) -> Verdict:
+    """The verdict with another label, its reward and confidence moved to the nearest values that go with it.
+
+    MemGuard D.5 moves them "toward the nearest threshold interval" and does not say which these are. Ours: a success
+    has both from their thresholds up, an uncertain verdict a reward within the band and a confidence up to its
+    threshold, a failure a reward up to the band. The boundary part of the uncertainty follows the reward.
+    """
+    rewards: Mapping[Label, tuple[float, float]] = {
+        "verified_success": (thresholds.reward, 1.0),
+        "uncertain": (BAND_LOW, BAND_HIGH),
+        "verified_fail": (0.0, BAND_LOW),
+    }
+    sure = (0.0, thresholds.confidence) if label == "uncertain" else (thresholds.confidence, 1.0)
+    reward = _within(verdict.reward, rewards[label])
+    doubt = verdict.uncertainty + mix * (boundary(reward) - boundary(verdict.reward))
+    changed = {
+        "label": label,
+        "reward": reward,
+        "confidence": _within(verdict.confidence, sure),
+        "uncertainty": _within(doubt, (0.0, 1.0)),
+    }
+    return verdict.model_copy(update=changed)
+
+
+def _within(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def outcome_by(verdict: Verdict) -> Outcome:
+    """What a bank takes the run's outcome for: it hears of no other."""
+    return Outcome(correct=MEANS[verdict.label], source="verifier")
+
+
+def label_alone(trajectory: Trajectory, verdict: Verdict) -> Verdict:
+    """A label and a confidence (MemGuard C.6): nothing else tells two runs of one label apart."""
+    return verdict.model_copy(update={"reward": LABEL_REWARD[verdict.label], "uncertainty": 0.0})
+
+
+@dataclass
+class TestedGovernor(Governor):
+    """A governor whose verdicts are changed, one change after the other, before anything is done with them."""
+
+    changes: tuple[Callable[[Trajectory, Verdict], Verdict], ...] = ()
+
+    async def verify(self, trajectory: Trajectory) -> Verdict:
+        verdict = await super().verify(trajectory)
+        for change in self.changes:
+            verdict = change(trajectory, verdict)
+        return verdict
 
 
 def sign_of(trajectory: Trajectory) -> bool | None:
@@ -97,14 +176,6 @@ class Rescaled:
             for one in look.criteria
         )
         return _stated(look, criteria, trajectory)
-
-
-class LabelOnly(Verifier):
-    """Verdicts of a label and a confidence (MemGuard C.6): nothing tells two runs of one label apart but confidence."""
-
-    async def verify(self, trajectory: Trajectory) -> Verdict:
-        verdict = await super().verify(trajectory)
-        return verdict.model_copy(update={"reward": LABEL_REWARD[verdict.label], "uncertainty": 0.0})
 
 
 def views_agree(labels: Sequence[str]) -> tuple[bool, bool, bool]:

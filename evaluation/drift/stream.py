@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from tqdm import tqdm
 
 from evaluation.drift.health import FalseAccepts, Health, false_accepts, health_of, shares_of_kinds
-from evaluation.drift.signals import Noise, means_of
+from evaluation.drift.signals import Noise, means_of, outcome_by, sign_of
 from evaluation.drift.sources import Source
 from evaluation.drift.variants import Variant
 from evaluation.online import Ran, Streaming
@@ -24,13 +24,13 @@ from providers.bank import MemoryBank
 from providers.governance.descriptor import CRITERIA, REPEAT_ABOVE, View, uncertainty
 from providers.governance.verifier import Looker
 from providers.long_term.memguard import MemGuard
-from providers.types import Flow, Record, Task, Trajectory, content_hash
+from providers.types import Flow, Outcome, Record, Task, Trajectory, content_hash
 from router.decisions import Policy
 from router.policies.fixed import InOnly, Single
 from synth.episode import encode_queries
 from synth.workbench import Workbench, remove_database
 
-VERSION = 2
+VERSION = 3
 """Of what a cell holds; cells of another version are run again."""
 VIEWS: tuple[View, ...] = ("full", "evidence", "risk")
 TIMED_QUERIES = 100
@@ -112,13 +112,13 @@ class Plan:
         """The tasks in the order of the stream."""
         return self._shuffled("main", self.tasks)
 
-    def key(self, bench: Workbench, name: str, variant: Variant, noise: float) -> str:
+    def key(self, bench: Workbench, name: str, variant: Variant, noise: Noise) -> str:
         """Hash of all that a cell depends on."""
         config = bench.config
         runs = [source.trajectory.id for source in self.sources]
         what = [[task.id, task.question] for task in self.tasks]
         settings = (config.seed, config.agent.model_dump(), config.encoder.model_dump(), config.distiller)
-        return content_hash(VERSION, name, repr(variant), noise, self.seed, self.batch, runs, what, *settings)
+        return content_hash(VERSION, name, repr(variant), repr(noise), self.seed, self.batch, runs, what, *settings)
 
     def _shuffled(self, stage: Stage, things: Sequence[Thing]) -> list[Thing]:
         order = list(things)
@@ -126,16 +126,17 @@ class Plan:
         return order
 
 
-async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, plan: Plan) -> Cell:
+async def run_cell(bench: Workbench, name: str, variant: Variant, noise: Noise, plan: Plan) -> Cell:
     """Fill an empty bank, then run the tasks over it; the bank grows on, and goes at the end."""
-    seen = Noise(noise, plan.seed)
     with fresh_bank(bench, bench.run.root / "bank.drift.sqlite") as bank:
-        provider = variant.provider(bank.space(MemGuard.CARD.name), bench.distiller)
+        provider = variant.provider(bank.space(MemGuard.CARD.name), bench.distiller, noise)
+        telling = Telling(provider, noise)
         recorder = Recorder(provider, variant.looker())
-        done = [await _offered(provider, recorder, source, seen) for source in plan.filling()] if variant.stores else []
+        filling = plan.filling() if variant.stores else []
+        done = [await _offered(provider, recorder, source, telling) for source in filling]
         policy: Policy = Single(MemGuard.CARD.name) if variant.stores else InOnly()
-        streaming = Streaming(bench, policy, {MemGuard.CARD.name: provider}, plan.seed, seen=seen)
-        tasks, title = plan.measured(), f"{name}, noise {noise:.0%}, seed {plan.seed}"
+        streaming = Streaming(bench, policy, {MemGuard.CARD.name: provider}, plan.seed, seen=telling)
+        tasks, title = plan.measured(), f"{name}, noise {noise.share:.0%}, seed {plan.seed}"
         with tqdm(total=len(tasks), desc=title, unit="task", disable=None, leave=False, file=sys.stderr) as bar:
             for start in range(0, len(tasks), plan.batch):
                 ran = await streaming.batch(tasks[start : start + plan.batch])
@@ -144,7 +145,7 @@ async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, 
         return Cell(
             key=plan.key(bench, name, variant, noise),
             variant=name,
-            noise=noise,
+            noise=noise.share,
             seed=plan.seed,
             tasks=tuple(done),
             health=health_of(provider.space, [(task.label, task.kept) for task in done]),
@@ -155,8 +156,22 @@ async def run_cell(bench: Workbench, name: str, variant: Variant, noise: float, 
         )
 
 
-async def _offered(provider: MemGuard, recorder: Recorder, source: Source, seen: Noise) -> DriftTask:
-    run, told = seen.tell(source.trajectory, source.outcome())
+class Telling:
+    """What a bank is told of a finished run: a sign at its end, and by the verdict, or by a wrong sign, its outcome."""
+
+    def __init__(self, provider: MemGuard, noise: Noise) -> None:
+        self._provider, self._noise = provider, noise
+
+    async def __call__(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Trajectory, Outcome]:
+        run = self._noise.signed(trajectory, outcome.correct)
+        if self._noise.wrong == "signs":
+            return run, outcome.model_copy(update={"correct": sign_of(run)})
+        assert self._provider.governor is not None
+        return run, outcome_by(await self._provider.governor.verify(run))
+
+
+async def _offered(provider: MemGuard, recorder: Recorder, source: Source, telling: Telling) -> DriftTask:
+    run, told = await telling(source.trajectory, source.outcome())
     receipt = await provider.store(run, told)
     return await recorder.note("fill", replace(source.left(run, told), receipts=(receipt,)))
 

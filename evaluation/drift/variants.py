@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
-from evaluation.drift.signals import LabelOnly, OutcomeLooker, Rescaled, SignLooker
+from evaluation.drift.signals import Noise, OutcomeLooker, Rescaled, SignLooker, TestedGovernor, label_alone
 from evaluation.statistics import seeded
 from providers.base import Distiller
 from providers.errors import ConfigError
 from providers.governance.admission import Thresholds
 from providers.governance.descriptor import MIX
-from providers.governance.lifecycle import Governor, Rules
+from providers.governance.lifecycle import Rules
 from providers.governance.ranking import DEFAULT, GUARD_POSITIVE, GUARD_RISK, POSITIVE, RISK, Weights
 from providers.governance.verifier import Looker, Verifier
 from providers.long_term.memguard import MemGuard
@@ -51,12 +52,16 @@ class Variant:
             return OutcomeLooker()
         return SignLooker() if self.tokens == 5 else Rescaled(SignLooker(), self.tokens)
 
-    def provider(self, space: Space, distiller: Distiller) -> MemGuard:
-        """MemGuard over a space, governed as this variant says."""
-        kind = LabelOnly if self.label_only else Verifier
-        verifier = kind(self.looker(), repeat=self.repeat, masked=self.masked, weights=self.criteria, mix=self.mix)
+    def provider(self, space: Space, distiller: Distiller, noise: Noise) -> MemGuard:
+        """MemGuard over a space, governed as this variant says, on verdicts that are wrong as `noise` says."""
+        mistaken = partial(noise.mistaken, thresholds=self.rules.thresholds, mix=self.mix)
         provider = MemGuard(space, distiller)
-        provider.governor = Governor(verifier, mode="full" if self.keeps == "full" else "admission", rules=self.rules)
+        provider.governor = TestedGovernor(
+            Verifier(self.looker(), repeat=self.repeat, masked=self.masked, weights=self.criteria, mix=self.mix),
+            mode="full" if self.keeps == "full" else "admission",
+            rules=self.rules,
+            changes=(mistaken, label_alone) if self.label_only else (mistaken,),
+        )
         provider.weights = self.weights
         return provider
 
@@ -76,7 +81,7 @@ def _weights(change: Mapping[str, float] | None = None, draw: int | None = None)
 VARIANTS: dict[str, Variant] = {
     GOVERNED: Variant(),
     VERIFIER_ONLY: Variant(keeps="admission"),
-    UNGOVERNED: Variant(keeps="outcome"),
+    UNGOVERNED: Variant(keeps="outcome", rules=Rules(admission=False)),
     NO_MEMORY: Variant(keeps="nothing"),
     "gated": Variant(rules=Rules(gate=True)),
     "without_admission": Variant(rules=Rules(admission=False)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +12,25 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "synth"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "providers"))
-from memory_toys import CORRECT, UNKNOWN, WRONG, open_bank, run_of
+from memory_toys import open_bank, run_of
 from toy_world import toy_config
 
 import memroute
 from evaluation.drift import bench as bench_module
 from evaluation.drift.bench import DriftBench, DriftSettings, Row, bench_drift, compared
 from evaluation.drift.health import FalseAccepts, Health, false_accepts, health_of
-from evaluation.drift.signals import CONFIRMED, REFUSED, LabelOnly, Noise, OutcomeLooker, Rescaled, SignLooker
+from evaluation.drift.signals import (
+    CONFIRMED,
+    LABELS,
+    REFUSED,
+    Noise,
+    OutcomeLooker,
+    Rescaled,
+    SignLooker,
+    label_alone,
+    outcome_by,
+    relabelled,
+)
 from evaluation.drift.stream import Cell, DriftTask, _followed
 from evaluation.drift.tables import tables_of
 from evaluation.drift.variants import MAIN, VARIANTS, named
@@ -26,9 +38,10 @@ from evaluation.text_tables import markdown
 from providers.base import ReasoningItem
 from providers.distill.rules import RuleDistiller
 from providers.errors import ConfigError
-from providers.governance.descriptor import CRITERIA
-from providers.governance.verifier import Verifier
-from providers.types import Outcome, Record, Split, Step, Task, Trajectory
+from providers.governance.admission import Thresholds
+from providers.governance.descriptor import CRITERIA, Label
+from providers.governance.verifier import Verdict, Verifier
+from providers.types import Outcome, Record, Step, Trajectory
 from synth.config import RunConfig
 
 
@@ -46,11 +59,9 @@ def config(folder: Path) -> RunConfig:
     return toy_config(folder, "drift", providers=("memguard",), distiller="test_drift:Lessons")
 
 
-SETTINGS = DriftSettings(noise=(0.0, 0.4), fill=8, tasks=12, resamples=200, variants=MAIN, switches=("gated",))
-
-
-def task(task_id: str) -> Task:
-    return Task(id=task_id, question="q", suite="s", split=Split.EXPLORE)
+SETTINGS = DriftSettings(
+    noise=(0.0, 0.4), wrong="signs", fill=8, tasks=12, resamples=200, variants=MAIN, switches=("gated",)
+)
 
 
 def test_noise_flips_a_share_of_the_tasks_and_more_noise_flips_the_same_and_others() -> None:
@@ -64,16 +75,73 @@ def test_noise_flips_a_share_of_the_tasks_and_more_noise_flips_the_same_and_othe
 
 
 @pytest.mark.parametrize(
-    ("share", "outcome", "told", "sign"),
-    [(0.0, CORRECT, True, CONFIRMED), (1.0, CORRECT, False, REFUSED), (1.0, WRONG, True, CONFIRMED)],
+    ("noise", "correct", "sign"),
+    [
+        (Noise(0.0, 0, "signs"), True, CONFIRMED),
+        (Noise(1.0, 0, "signs"), True, REFUSED),
+        (Noise(1.0, 0, "signs"), False, CONFIRMED),
+        (Noise(1.0, 0), True, CONFIRMED),
+        (Noise(1.0, 0), False, REFUSED),
+    ],
 )
-def test_a_bank_is_told_by_a_sign_and_the_run_stays_the_same(
-    share: float, outcome: Outcome, told: bool, sign: str
-) -> None:
+def test_a_verifier_sees_a_sign_that_is_wrong_only_where_signs_are(noise: Noise, correct: bool, sign: str) -> None:
     run = run_of("t")
-    seen, heard = Noise(share, 0)(task("t"), run, outcome)
-    assert (heard.correct, seen.status[-1], seen.id) == (told, sign, run.id)
-    assert Noise(share, 0)(task("t"), run, UNKNOWN) == (run, UNKNOWN)
+    seen = noise.signed(run, correct)
+    assert (seen.status[-1], seen.id) == (sign, run.id)
+    assert noise.signed(run, None) == run
+
+
+def verdict(label: Label, reward: float, confidence: float, uncertainty: float) -> Verdict:
+    return Verdict(
+        reward=reward,
+        confidence=confidence,
+        uncertainty=uncertainty,
+        label=label,
+        source_status="answered",
+        verified_at=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "label", "reward", "confidence", "uncertainty"),
+    [
+        # (0.70 - 0.65) / 0.10 leaves half of the boundary score: 0.1 + 0.5 * 0.5
+        (verdict("verified_fail", 0.20, 0.90, 0.1), "verified_success", 0.70, 0.90, 0.35),
+        (verdict("uncertain", 0.60, 0.30, 0.6), "verified_success", 0.70, 0.60, 0.35),
+        (verdict("verified_fail", 0.75, 0.90, 0.2), "verified_success", 0.75, 0.90, 0.2),
+        (verdict("verified_success", 1.0, 1.0, 0.0), "uncertain", 0.65, 0.60, 0.5),
+        (verdict("verified_success", 1.0, 1.0, 0.0), "verified_fail", 0.45, 1.0, 0.5),
+        (verdict("uncertain", 0.50, 0.30, 0.7), "verified_fail", 0.45, 0.60, 0.7),
+        (verdict("verified_fail", 0.20, 0.90, 0.9), "uncertain", 0.45, 0.60, 1.0),
+    ],
+)
+def test_a_verdict_with_another_label_moves_to_the_nearest_values_of_it(
+    own: Verdict, label: Label, reward: float, confidence: float, uncertainty: float
+) -> None:
+    moved = relabelled(own, label)
+    assert moved.label == label
+    assert (moved.reward, moved.confidence, moved.uncertainty) == pytest.approx((reward, confidence, uncertainty))
+
+
+def test_a_wrong_verdict_has_one_of_the_other_labels_each_about_as_often() -> None:
+    runs = [run_of(f"t{number}") for number in range(1000)]
+    own = verdict("verified_success", 1.0, 1.0, 0.0)
+    drawn = Counter(Noise(1.0, 5).mistaken(run, own).label for run in runs)
+    assert set(drawn) == set(LABELS) - {"verified_success"}
+    assert drawn["uncertain"] / 1000 == pytest.approx(0.5, abs=0.05)
+    assert all(Noise(0.0, 5).mistaken(run, own) is own for run in runs)
+    assert all(Noise(1.0, 5, "signs").mistaken(run, own) is own for run in runs)
+
+
+def test_thresholds_that_are_moved_move_what_a_wrong_verdict_gets() -> None:
+    moved = relabelled(verdict("verified_fail", 0.2, 0.5, 0.0), "verified_success", Thresholds(0.75, 0.65))
+    assert (moved.reward, moved.confidence) == (0.75, 0.65)
+
+
+def test_a_label_alone_has_the_reward_of_its_label() -> None:
+    alone = label_alone(run_of("t"), verdict("verified_fail", 0.75, 0.9, 0.3))
+    assert (alone.reward, alone.confidence, alone.uncertainty) == (0.0, 0.9, 0.0)
+    assert [outcome_by(verdict(label, 0.5, 0.5, 0.5)).correct for label in LABELS] == [True, False, None]
 
 
 def answered(*signs: str) -> Trajectory:
@@ -96,12 +164,11 @@ def answered(*signs: str) -> Trajectory:
         (Verifier(OutcomeLooker()), REFUSED, "verified_fail", 0.0),
         (Verifier(Rescaled(SignLooker(), 3)), REFUSED, "verified_fail", 0.75),
         (Verifier(Rescaled(SignLooker(), 10)), CONFIRMED, "verified_success", 1.0),
-        (LabelOnly(SignLooker()), REFUSED, "verified_fail", 0.0),
     ],
 )
 async def test_verdicts_on_a_supported_answer(verifier: Verifier, sign: str, label: str, reward: float) -> None:
-    verdict = await verifier.verify(answered(sign))
-    assert (verdict.label, verdict.reward) == (label, pytest.approx(reward))
+    found = await verifier.verify(answered(sign))
+    assert (found.label, found.reward) == (label, pytest.approx(reward))
 
 
 async def test_the_evidence_view_does_not_see_the_sign_and_the_risk_view_believes_a_refusal_alone() -> None:
@@ -145,6 +212,20 @@ def test_health_and_false_accepts_are_read_from_the_events(tmp_path: Path) -> No
         ]
         traced = false_accepts(space, 3, {"r0", "r1", "r2"}, later, noted=True)
     assert traced == FalseAccepts(runs=3, records=3, blocked=1, active=2, retrieved=2, followed=2, failures=1)
+
+
+async def test_where_verdicts_are_wrong_a_bank_hears_of_runs_by_them_alone(tmp_path: Path) -> None:
+    settings = SETTINGS.model_copy(update={"wrong": "verdicts", "noise": (0.4,), "switches": ("label_confidence",)})
+    found = await bench_drift(settings, config(tmp_path))
+    assert set(found.rows["0.4"]) == {*MAIN, "label_confidence"}
+    said = {"verified_success": True, "verified_fail": False, "uncertain": None}
+    for path in (tmp_path / "drift/cells").iterdir():
+        kept = Cell.model_validate_json(path.read_text())
+        noise = Noise(0.4, 0)
+        assert all(task.told == said[task.label] for task in kept.tasks)
+        told_right = [task for task in kept.tasks if task.told == task.correct]
+        if kept.variant == "ungoverned":
+            assert {t.task_id for t in kept.tasks if noise.flips(t.task_id)}.isdisjoint(t.task_id for t in told_right)
 
 
 async def test_streams_are_matched_and_those_that_stand_are_not_run_again(
