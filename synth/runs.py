@@ -28,6 +28,8 @@ from synth.tasks.base import TaskSuite
 
 _GOVERNANCE = ("governance", "verifier", "budget", "descriptors")
 """Binding settings that folders of older versions do not name."""
+_ANSWERING = ("agent", "distiller", "verifier", "scorer", "vision", "audio")
+"""Purposes of models whose answers went into what stands in a folder: a judge scores again, a router is asked again."""
 _BINDING = (
     "seed",
     "suite.name",
@@ -43,7 +45,7 @@ _BINDING = (
     "encoder.name",
     "encoder.options",
     "distiller",
-    *(f"models.{user}.{key}" for user in ("agent", "distiller") for key in ("model", "temperature", "options")),
+    *(f"models.{user}.{key}" for user in _ANSWERING for key in ("model", "temperature", "options")),
     "warmup.tries",
     "warmup.passes",
     "explore.waves",

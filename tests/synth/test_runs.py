@@ -63,6 +63,25 @@ def test_governance_binds_a_folder_and_one_of_an_older_version_that_names_none_s
     Run.open(toy_config(tmp_path)).close()
 
 
+@pytest.mark.parametrize("user", ["agent", "distiller", "verifier", "scorer", "vision", "audio"])
+@pytest.mark.parametrize("changed", [{"model": "b"}, {"temperature": 0.7}, {"options": {"top_p": 0.5}}])
+def test_a_model_binds_a_folder_that_its_answers_went_into(
+    tmp_path: Path, user: str, changed: dict[str, object]
+) -> None:
+    own = {"model": "a", "temperature": 0.0}
+    Run.open(toy_config(tmp_path, models=ModelsConfig.model_validate({user: own}))).close()
+    with pytest.raises(ConfigError, match=rf"models\.{user}\.{next(iter(changed))} was "):
+        Run.open(toy_config(tmp_path, models=ModelsConfig.model_validate({user: own | changed})))
+    elsewhere = own | {"base_url": "http://127.0.0.1:9/v1", "timeout": 5.0}
+    Run.open(toy_config(tmp_path, models=ModelsConfig.model_validate({user: elsewhere}))).close()
+
+
+@pytest.mark.parametrize("user", ["judge", "router"])
+def test_a_model_that_is_asked_again_may_change(tmp_path: Path, user: str) -> None:
+    for model in ("a", "b"):
+        Run.open(toy_config(tmp_path, models=ModelsConfig.model_validate({user: {"model": model}}))).close()
+
+
 def test_settings_that_only_later_stages_read_may_change_and_are_recorded(tmp_path: Path) -> None:
     Run.open(toy_config(tmp_path)).close()
     changed = toy_config(tmp_path, train=TrainConfig(lora_r=4), explore=ExploreConfig(waves=4, concurrency=2))
