@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from providers.types import Effect, Flow, Outcome, Parameter, Preview, Query, Retrieval, StoreReceipt, Trajectory
+
+if TYPE_CHECKING:
+    from providers.governance.verifier import Verdict
 
 Gate = Literal["all", "success"]
 
@@ -198,6 +201,23 @@ class ReasoningItem(Flow):
     content: str
 
 
+class Candidate(Flow):
+    """MemGuard's unit: a memory that a verified run proposes, with the words of the run that show it (B.3)."""
+
+    type: Literal["procedural_hint", "tool_usage", "failure_avoidance"]
+    title: str
+    description: str
+    content: str
+    applicability: str
+    risk: Literal["none", "low", "medium", "high"] = "none"
+    guard_condition: str = ""
+    """What to check first; of failure lessons alone."""
+    evidence_span: str = ""
+    """As it stands in the run; empty where none shows it."""
+    reject_reason: str = ""
+    """Why it is not to be kept; empty where nothing speaks against it."""
+
+
 class Distiller(Protocol):
     """Trajectory -> artefact, one method per kind. None (or an empty tuple) means there is nothing to learn;
     a failed model call raises `ModelError`. A provider never knows which distiller it has."""
@@ -285,4 +305,8 @@ class Distiller(Protocol):
 
     async def reasoning(self, trajectory: Trajectory, outcome: Outcome) -> tuple[ReasoningItem, ...]:
         """At most three items, from successes and failures."""
+        ...
+
+    async def candidates(self, trajectory: Trajectory, verdict: Verdict) -> tuple[Candidate, ...]:
+        """At most three memories that a verified run proposes, those included that are not to be kept."""
         ...

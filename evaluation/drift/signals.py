@@ -28,12 +28,11 @@ from providers.governance.descriptor import (
 from providers.governance.lifecycle import Governor
 from providers.governance.rule_verifier import RuleLooker
 from providers.governance.verifier import CriterionScore, Look, Looker, Verdict
-from providers.types import Outcome, Trajectory, content_hash
+from providers.types import Trajectory, content_hash
 
 CONFIRMED, REFUSED = "the answer was confirmed", "the answer was refused"
 LABEL_REWARD: dict[Label, float] = {"verified_success": 1.0, "uncertain": 0.5, "verified_fail": 0.0}
 """The reward that stands for a label where the descriptor has no other."""
-MEANS: Mapping[Label, bool | None] = {"verified_success": True, "verified_fail": False, "uncertain": None}
 
 
 LABELS: tuple[Label, ...] = ("verified_success", "verified_fail", "uncertain")
@@ -98,11 +97,6 @@ def relabelled(verdict: Verdict, label: Label, thresholds: Thresholds = DEFAULT,
 
 def _within(value: float, bounds: tuple[float, float]) -> float:
     return min(max(value, bounds[0]), bounds[1])
-
-
-def outcome_by(verdict: Verdict) -> Outcome:
-    """What a bank takes the run's outcome for: it hears of no other."""
-    return Outcome(correct=MEANS[verdict.label], source="verifier")
 
 
 def label_alone(trajectory: Trajectory, verdict: Verdict) -> Verdict:

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from tqdm import tqdm
 
 from evaluation.drift.health import FalseAccepts, Health, false_accepts, health_of, shares_of_kinds
-from evaluation.drift.signals import Noise, means_of, outcome_by, sign_of
+from evaluation.drift.signals import Noise, means_of, sign_of
 from evaluation.drift.sources import Source
 from evaluation.drift.variants import Variant
 from evaluation.online import Ran, Streaming
@@ -167,7 +167,7 @@ class Telling:
         if self._noise.wrong == "signs":
             return run, outcome.model_copy(update={"correct": sign_of(run)})
         assert self._provider.governor is not None
-        return run, outcome_by(await self._provider.governor.verify(run))
+        return run, (await self._provider.governor.verify(run)).outcome()
 
 
 async def _offered(provider: MemGuard, recorder: Recorder, source: Source, telling: Telling) -> DriftTask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from providers.types import Text
 
@@ -134,6 +134,30 @@ class ReasoningForm(Answer):
 
 class ReasoningAnswer(Answer):
     items: list[ReasoningForm] = Field(max_length=8)
+
+
+def _none_is_empty(text: str) -> str:
+    return "" if text.upper().strip(" .") == "NONE" else text
+
+
+OrNone = Annotated[Optional, AfterValidator(_none_is_empty)]
+"""A text that may be empty, also spelt as NONE."""
+
+
+class CandidateForm(Answer):
+    type: Literal["procedural_hint", "tool_usage", "failure_avoidance"]
+    title: Line
+    description: Line
+    content: Passage
+    applicability: Line
+    risk: Literal["none", "low", "medium", "high"]
+    guard_condition: OrNone
+    evidence_span: OrNone
+    reject_reason: OrNone
+
+
+class CandidatesAnswer(Answer):
+    records: list[CandidateForm] = Field(max_length=8)
 
 
 def ratings_answer(notes: int) -> type[Answer]:

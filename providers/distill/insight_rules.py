@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from providers.base import (
     Advice,
     AdviceItem,
+    Candidate,
     Insight,
     PastRun,
     Principle,
@@ -18,6 +20,7 @@ from providers.base import (
     Strategies,
     Vote,
 )
+from providers.distill.candidates import candidates_from
 from providers.distill.phrases import (
     blanks_of,
     cue_of,
@@ -34,6 +37,9 @@ from providers.distill.phrases import (
 from providers.distill.shape import RunShape, read_shape
 from providers.lexical import tokenise
 from providers.types import Outcome, Trajectory
+
+if TYPE_CHECKING:
+    from providers.governance.verifier import Verdict
 
 MAX_INSIGHTS = 4
 MAX_STRATEGIES = 2
@@ -184,6 +190,10 @@ class InsightRules:
             title = "What to avoid" if kind == "failure" else title
             items.append(ReasoningItem(title=title, description=description, content=line))
         return tuple(items)
+
+    async def candidates(self, trajectory: Trajectory, verdict: Verdict) -> tuple[Candidate, ...]:
+        """The reasoning items of a run that ended as its verdict says, with the lines that show them."""
+        return candidates_from(await self.reasoning(trajectory, verdict.outcome()), trajectory, verdict)
 
 
 def _lessons(trajectory: Trajectory, outcome: Outcome) -> tuple[str, list[str]]:

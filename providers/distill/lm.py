@@ -16,6 +16,7 @@ from lm.types import Message
 from providers.base import (
     Advice,
     AdviceItem,
+    Candidate,
     Experience,
     Insight,
     Narrative,
@@ -32,7 +33,7 @@ from providers.base import (
     Workflow,
 )
 from providers.distill import answers
-from providers.distill.quoting import TEXT_CHARACTERS, quoted, run_lines, shortened, tools_of
+from providers.distill.quoting import TEXT_CHARACTERS, quoted, run_lines, shortened, tools_of, verdict_lines
 from providers.errors import ProviderError
 from providers.types import Outcome, Parameter, Trajectory
 
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     import jinja2
 
     from lm.client import ChatModel
+    from providers.governance.verifier import Verdict
 
 MAX_INSIGHTS = 4
 MAX_VOTES = 4
 MAX_STRATEGIES = 2
 MAX_TIPS = 5
 MAX_REASONING = 3
+MAX_CANDIDATES = 3
 SENTENCE_CHARACTERS = 20
 """Least length of a strategy."""
 INSIGHT_WORDS = 30
@@ -139,6 +142,17 @@ class LMDistiller:
         """At most three items, by different instructions for successes and failures."""
         answer = await self._of_run("reasoning", answers.ReasoningAnswer, trajectory, outcome)
         return tuple(ReasoningItem(**item.model_dump()) for item in answer.items[:MAX_REASONING])
+
+    async def candidates(self, trajectory: Trajectory, verdict: Verdict) -> tuple[Candidate, ...]:
+        """At most three memories by MemGuard's induction prompt (B.3), which is shown the verdict with its reasons."""
+        answer = await self._ask(
+            "candidates",
+            answers.CandidatesAnswer,
+            run=run_lines(trajectory, None),
+            verdict=verdict_lines(verdict),
+            memories=[_text(shown.text) for shown in trajectory.injections if shown.phase == "begin"],
+        )
+        return tuple(Candidate.model_validate(each.model_dump()) for each in answer.records[:MAX_CANDIDATES])
 
     # Procedures
 

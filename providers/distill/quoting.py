@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from providers.governance.descriptor import CRITERIA
 from providers.types import Outcome, Step, Trajectory
+
+if TYPE_CHECKING:
+    from providers.governance.verifier import Verdict
 
 RUN_CHARACTERS = 12_000
 """Of a whole run, about 3,000 tokens."""
@@ -19,6 +23,8 @@ STEP_CHARACTERS = (240, 2_000)
 """Least and most of one step."""
 TEXT_CHARACTERS = 1_500
 """Of a question, an answer or a note."""
+SHORT = 200
+"""Of a reason or a sign."""
 
 _JUDGED = {True: "correct", False: "wrong", None: "not judged"}
 
@@ -48,10 +54,34 @@ def run_lines(trajectory: Trajectory, outcome: Outcome | None) -> list[str]:
         lines.insert(1 + MOST_STEPS // 2, {"left out": f"{len(steps) - len(shown)} steps"})
     end: dict[str, Any] = {"answer": shortened(trajectory.answer or "", TEXT_CHARACTERS)}
     if trajectory.status:
-        end["seen"] = [shortened(sign, 200) for sign in trajectory.status[:5]]
+        end["seen"] = [shortened(sign, SHORT) for sign in trajectory.status[:5]]
     if outcome is not None:
         end["judged"] = _JUDGED[outcome.correct]
     return [quoted(line) for line in (*lines, end)]
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """One JSON object per line: what came out, then what each view of the run scored and why."""
+    outcome = {
+        "label": verdict.label,
+        "reward": round(verdict.reward, 2),
+        "confidence": round(verdict.confidence, 2),
+        "runtime_status": verdict.source_status,
+        "failure_guard": shortened(verdict.failure_guard, SHORT),
+    }
+    views = [
+        {"view": look.view}
+        | {
+            name: {
+                "score": each.score,
+                "rationale": shortened(each.rationale, SHORT),
+                "evidence": shortened(each.evidence, SHORT),
+            }
+            for name, each in zip(CRITERIA, look.criteria, strict=True)
+        }
+        for look in verdict.looks
+    ]
+    return [quoted(line) for line in (outcome, *views)]
 
 
 def tools_of(trajectory: Trajectory) -> list[str]:

@@ -28,10 +28,13 @@ from providers.governance.descriptor import (
     spread,
     uncertainty,
 )
-from providers.types import Descriptor, Flow, Text, Trajectory
+from providers.types import Descriptor, Flow, Outcome, Text, Trajectory
 
 NO_ANSWER, STEP_LIMIT, TOOL_ERROR, ANSWERED = "no answer", "step limit", "tool error", "answered"
 """Categories of what was seen at run time (MemGuard's source_status)."""
+
+
+_MEANS: Mapping[Label, bool | None] = {"verified_success": True, "verified_fail": False, "uncertain": None}
 
 
 class CriterionScore(Flow):
@@ -78,6 +81,10 @@ class Verdict(Flow):
     looks: tuple[Look, ...] = ()
     verified_at: float
     """When the verified run ended, in seconds since 1970: the same run gives the same verdict at any time."""
+
+    def outcome(self) -> Outcome:
+        """The label in the place of an outcome; unknown where it is uncertain."""
+        return Outcome(correct=_MEANS[self.label], source="verifier")
 
     def descriptor(self) -> Descriptor:
         """What is kept with every record of the run."""

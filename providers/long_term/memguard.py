@@ -13,14 +13,15 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from providers.base import Distiller, ProviderCard, ReasoningItem
+from providers.base import Candidate, Distiller, ProviderCard
+from providers.distill.candidates import SPAN
 from providers.errors import ProviderError
 from providers.governance.admission import FAILURE
 from providers.governance.lifecycle import GOVERNED, SUMMARY, Governor, stale
 from providers.governance.likeness import signature_of
 from providers.governance.ranking import DEFAULT, best, guard_scores, positive_scores
 from providers.governance.rule_verifier import RuleLooker
-from providers.governance.verifier import Verdict, Verifier
+from providers.governance.verifier import Transcript, Verdict, Verifier, source_status, transcript
 from providers.governance.words import trust_in_words
 from providers.lexical import tokenise
 from providers.long_term.base import SpaceProvider, with_origins
@@ -38,11 +39,8 @@ LEAST_RELEVANCE = 0.25
 """Relevance below which a record is never shown (ours: the paper says "low-relevance")."""
 GUARD_RELEVANCE = 0.62
 GUARD_CONFIDENCE = 0.70
-LEAST_EVIDENCE = 0.25
-"""Share of a candidate's terms that its evidence span must have (ours)."""
 RESTATED = 0.8
 """Share of a candidate's terms from which on it says no more than the question."""
-SPAN = 160
 FULL_CONDITION = 8
 """Terms of a guard's condition from which on it is not over-general (ours)."""
 _PROMPTS = Path(__file__).parent.parent / "governance" / "prompts"
@@ -62,9 +60,9 @@ class _Pool:
         return _Pool(self.query, tuple(self.records[n] for n in kept), self.relevance[kept], self.run)
 
 
-class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
+class MemGuard(SpaceProvider[tuple[Candidate, ...]]):
     """A run is verified by what its agent saw (the outcome that is given with it is not looked at), distilled to at
-    most three items with evidence, and governed for as long as they are kept (MemGuard 3.2 to 3.5)."""
+    most three candidates with evidence, and governed for as long as they are kept (MemGuard 3.2 to 3.5)."""
 
     CARD: ClassVar[ProviderCard] = ProviderCard(
         name="memguard",
@@ -85,8 +83,7 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
         """The verifier's word stands for the outcome."""
         if verdict is None:
             return outcome
-        correct = {"verified_success": True, "verified_fail": False}.get(verdict.label)
-        return Outcome(correct=correct, source="verifier")
+        return verdict.outcome()
 
     def lead(self, query: Query) -> tuple[str, str] | None:
         chosen = [record for part in self.chosen(query) for record in part]
@@ -100,15 +97,14 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
         text = block(positive, summaries, guards)
         return Retrieval(provider=self.card.name, text=text, item_ids=tuple(record.id for record in shown))
 
-    async def distil(
-        self, trajectory: Trajectory, outcome: Outcome
-    ) -> tuple[Verdict, tuple[ReasoningItem, ...]] | None:
-        items = await self.distiller.reasoning(trajectory, outcome)
-        return (await self._governor.verify(trajectory), items[:MOST_CANDIDATES]) if items else None
+    async def distil(self, trajectory: Trajectory, outcome: Outcome) -> tuple[Candidate, ...] | None:
+        verdict = await self._governor.verify(trajectory)
+        found = await self.distiller.candidates(trajectory, verdict)
+        return found[:MOST_CANDIDATES] or None
 
-    def draft(self, trajectory: Trajectory, artefact: tuple[Verdict, tuple[ReasoningItem, ...]]) -> list[Record]:
-        verdict, items = artefact
-        return [self._record(trajectory, place, item, verdict) for place, item in enumerate(items)]
+    def draft(self, trajectory: Trajectory, artefact: tuple[Candidate, ...]) -> list[Record]:
+        said = transcript(trajectory)
+        return [self._record(trajectory, place, candidate, said) for place, candidate in enumerate(artefact)]
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:
         """Duplicates by signature become one record with further origins, where governance goes on after admission."""
@@ -130,30 +126,32 @@ class MemGuard(SpaceProvider[tuple[Verdict, tuple[ReasoningItem, ...]]]):
             raise ProviderError(f"{self.card.name!r} has no governor: give it one, it keeps nothing without.")
         return self.governor
 
-    def _record(self, trajectory: Trajectory, place: int, item: ReasoningItem, verdict: Verdict) -> Record:
-        kind = _kind_of(item, trajectory, verdict)
-        evidence = evidence_for(item.content, trajectory)
-        check = " ".join(dict.fromkeys((item.content, verdict.failure_guard))).strip() if kind == FAILURE else ""
+    def _record(self, trajectory: Trajectory, place: int, candidate: Candidate, said: Transcript) -> Record:
+        kind = candidate.type
+        evidence = _line(candidate.evidence_span)[:SPAN]
+        check = (candidate.guard_condition or candidate.content) if kind == FAILURE else ""
         payload = {
-            "title": item.title,
-            "description": item.description,
-            "content": item.content,
-            "applicability": item.description,
-            "action": " ".join(sorted(set(tokenise(item.content)))),
-            "risk": "high" if verdict.label == "verified_fail" else "medium" if kind == FAILURE else "none",
+            "title": candidate.title,
+            "description": candidate.description,
+            "content": candidate.content,
+            "applicability": candidate.applicability,
+            "action": " ".join(sorted(set(tokenise(candidate.content)))),
+            "risk": candidate.risk,
             "guard_condition": check,
             "evidence_span": evidence,
-            "reject_reason": reject_reason(item.content, evidence, trajectory),
-            "source_status": verdict.source_status,
+            "reject_reason": candidate.reject_reason
+            or reject_reason(candidate.content, said.holds(evidence), trajectory),
+            "source_status": source_status(trajectory),
         }
         signature = signature_of(
             kind=kind,
-            pattern=item.description,
-            action=item.content,
+            pattern=candidate.description,
+            action=candidate.content,
             scope=_scope_of(trajectory),
-            condition=check or item.description,
+            condition=check or candidate.applicability,
         )
-        text = " ".join(part for part in (item.title, item.description, item.content, evidence) if part)
+        parts = (candidate.title, candidate.description, candidate.content, candidate.applicability, evidence)
+        text = " ".join(dict.fromkeys(part for part in parts if part))
         return self.space.new_record(kind, trajectory, place, text=text, payload=payload, signature=signature)
 
     def chosen(self, query: Query) -> tuple[list[Record], list[Record], list[Record]]:
@@ -286,21 +284,12 @@ def block(positive: Sequence[Record], summaries: Sequence[Record], guards: Seque
     )
 
 
-def evidence_for(content: str, trajectory: Trajectory) -> str:
-    """The line of the run that has most of the content's terms; empty where none has a quarter of them."""
-    terms = set(tokenise(content))
-    found, most = "", LEAST_EVIDENCE
-    for step in trajectory.steps:
-        for line in (*step.observation.splitlines(), step.error or "", step.thought):
-            share = len(terms & set(tokenise(line))) / len(terms) if terms else 0.0
-            if share > most or (share == most and not found):
-                found, most = " ".join(line.split())[:SPAN], share
-    return found
+def reject_reason(content: str, shown: bool, trajectory: Trajectory) -> str:
+    """Why a candidate is not kept, whatever the verdict (MemGuard B.3); empty where nothing speaks against it.
 
-
-def reject_reason(content: str, evidence: str, trajectory: Trajectory) -> str:
-    """Why a candidate is not kept, whatever the verdict (MemGuard B.3); empty where nothing speaks against it."""
-    if not evidence:
+    `shown`: its evidence span stands in the run.
+    """
+    if not shown:
         return "no words of its run support it"
     terms = set(tokenise(content))
     if terms and len(terms & set(tokenise(trajectory.question))) >= RESTATED * len(terms):
@@ -309,14 +298,6 @@ def reject_reason(content: str, evidence: str, trajectory: Trajectory) -> str:
     if len(answer) > 3 and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", content, re.IGNORECASE):
         return "it holds the answer of its task"
     return ""
-
-
-def _kind_of(item: ReasoningItem, trajectory: Trajectory, verdict: Verdict) -> str:
-    if verdict.label == "verified_fail":
-        return FAILURE
-    tools = {step.tool for step in trajectory.steps} - {"answer"}
-    named = any(re.search(rf"(?<!\w){re.escape(tool)}(?!\w)", item.content, re.IGNORECASE) for tool in tools)
-    return "tool_usage" if named else "procedural_hint"
 
 
 def _scope_of(trajectory: Trajectory) -> str:

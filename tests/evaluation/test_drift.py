@@ -28,7 +28,6 @@ from evaluation.drift.signals import (
     Rescaled,
     SignLooker,
     label_alone,
-    outcome_by,
     relabelled,
 )
 from evaluation.drift.stream import Cell, DriftTask, _followed
@@ -141,7 +140,7 @@ def test_thresholds_that_are_moved_move_what_a_wrong_verdict_gets() -> None:
 def test_a_label_alone_has_the_reward_of_its_label() -> None:
     alone = label_alone(run_of("t"), verdict("verified_fail", 0.75, 0.9, 0.3))
     assert (alone.reward, alone.confidence, alone.uncertainty) == (0.0, 0.9, 0.0)
-    assert [outcome_by(verdict(label, 0.5, 0.5, 0.5)).correct for label in LABELS] == [True, False, None]
+    assert [verdict(label, 0.5, 0.5, 0.5).outcome().correct for label in LABELS] == [True, False, None]
 
 
 def answered(*signs: str) -> Trajectory:

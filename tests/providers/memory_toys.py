@@ -12,6 +12,7 @@ from providers.bank import MemoryBank
 from providers.base import (
     Advice,
     AdviceItem,
+    Candidate,
     Experience,
     Insight,
     Narrative,
@@ -27,8 +28,10 @@ from providers.base import (
     Vote,
     Workflow,
 )
+from providers.distill.candidates import candidates_from
 from providers.embedder import Hashing
 from providers.errors import ModelError
+from providers.governance.verifier import Verdict
 from providers.types import Outcome, Query, Step, Trajectory
 
 CORRECT = Outcome(correct=True, source="gold")
@@ -93,6 +96,7 @@ class ScriptedDistiller:
         self.next_summary: str | None = None
         self.next_sheet: tuple[SheetEntry, ...] = ()
         self.next_reasoning: tuple[ReasoningItem, ...] = ()
+        self.next_candidates: tuple[Candidate, ...] = ()
         self.asked: list[Any] = []
         self.calls = 0
         self.broken = False
@@ -206,6 +210,11 @@ class ScriptedDistiller:
     async def reasoning(self, trajectory: Trajectory, outcome: Outcome) -> tuple[ReasoningItem, ...]:
         self._called()
         return self.next_reasoning
+
+    async def candidates(self, trajectory: Trajectory, verdict: Verdict) -> tuple[Candidate, ...]:
+        """What is given as such, or else the reasoning items as rules propose them."""
+        found = await self.reasoning(trajectory, verdict.outcome())
+        return self.next_candidates or candidates_from(found, trajectory, verdict)
 
 
 class FixedEncoder:

@@ -9,12 +9,13 @@ import pytest
 from memory_toys import CORRECT, WRONG, ScriptedDistiller, open_bank, query_of
 
 from providers.bank import MemoryBank
-from providers.base import ReasoningItem
+from providers.base import Candidate, ReasoningItem
+from providers.distill.candidates import candidates_from, evidence_for
 from providers.governance.admission import FAILURE
 from providers.governance.descriptor import Label, View, one_hot
 from providers.governance.lifecycle import SUMMARY, Governor
 from providers.governance.verifier import CriterionScore, Look, Verifier
-from providers.long_term.memguard import MemGuard, VerifierOnly, evidence_for, reject_reason
+from providers.long_term.memguard import MemGuard, VerifierOnly, reject_reason
 from providers.types import Descriptor, Step, Trajectory
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -125,7 +126,7 @@ async def test_an_uncertain_lesson_waits_and_is_not_shown(bank: MemoryBank) -> N
 )
 def test_candidates_without_evidence_or_reach_are_refused(content: str, reason: str) -> None:
     trajectory = run("t")
-    assert reject_reason(content, evidence_for(content, trajectory), trajectory) == reason
+    assert reject_reason(content, bool(evidence_for(content, trajectory)), trajectory) == reason
 
 
 async def test_a_refused_candidate_is_kept_as_rejected_with_its_reason(bank: MemoryBank) -> None:
@@ -134,6 +135,63 @@ async def test_a_refused_candidate_is_kept_as_rejected_with_its_reason(bank: Mem
     (record,) = provider.space.records(state=("rejected",))
     assert receipt.record_ids == (record.id,)
     assert (await provider.retrieve(query_of("never trust the moon"))).empty
+
+
+def proposed(provider: MemGuard, **changes: str) -> None:
+    """Let the distiller propose one candidate as a model would."""
+    own = {"type": "procedural_hint", "title": "Where it stands", "description": "Coal.", "content": LESSON}
+    said = {"applicability": "For coal output of a country.", "evidence_span": "Coal output of the country"}
+    assert isinstance(provider.distiller, ScriptedDistiller)
+    provider.distiller.next_candidates = (Candidate.model_validate(own | said | changes),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "reason"),
+    [
+        ({}, "active", ""),
+        ({"evidence_span": "coal  OUTPUT of the country stands"}, "active", ""),
+        ({"evidence_span": "Coal output is printed in bold"}, "rejected", "no words of its run support it"),
+        ({"evidence_span": ""}, "rejected", "no words of its run support it"),
+        ({"reject_reason": "it hangs on one name"}, "rejected", "it hangs on one name"),
+    ],
+)
+async def test_a_candidate_needs_words_that_stand_in_its_run(
+    bank: MemoryBank, changes: dict[str, str], state: str, reason: str
+) -> None:
+    provider = memguard(bank)
+    proposed(provider, **changes)
+    await provider.store(run("t"), CORRECT)
+    (record,) = provider.space.records(state=("active", "rejected"))
+    assert (record.state, record.payload["reject_reason"]) == (state, reason)
+
+
+async def test_a_proposed_failure_lesson_is_shown_by_its_check(bank: MemoryBank) -> None:
+    provider = memguard(bank, FAILS)
+    proposed(provider, type=FAILURE, guard_condition="Check the year of the coal output.", risk="medium")
+    await provider.store(run("t"), CORRECT)
+    text = (await provider.retrieve(query_of(f"{LESSON} For coal output of a country."))).text
+    assert "Risk medium. Check before acting: Check the year of the coal output." in text
+    assert LESSON not in text
+
+
+async def test_a_recipe_from_a_failed_run_is_rejected(bank: MemoryBank) -> None:
+    provider = memguard(bank, FAILS)
+    proposed(provider)
+    await provider.store(run("t"), CORRECT)
+    assert [record.state for record in provider.space.records(state=("active", "guard", "rejected"))] == ["rejected"]
+
+
+async def test_candidates_by_rules_say_their_kind_and_quote_the_run() -> None:
+    items = (
+        ReasoningItem(title="a", description="For coal.", content=LESSON),
+        ReasoningItem(title="b", description="For coal.", content="Open the energy page of the country."),
+    )
+    good = await Verifier(Says()).verify(run("t"))
+    bad = await Verifier(FAILS).verify(run("t"))
+    assert [one.type for one in candidates_from(items, run("t"), good)] == ["procedural_hint", "tool_usage"]
+    (first, _) = candidates_from(items, run("t"), bad)
+    assert (first.type, first.risk, first.guard_condition) == (FAILURE, "high", LESSON)
+    assert first.evidence_span == PAGE.splitlines()[1]
 
 
 async def test_at_most_three_candidates_of_a_run(bank: MemoryBank) -> None:
