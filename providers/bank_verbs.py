@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from providers.distill.quoting import quoted
 from providers.embedder import CachedEncoder, Encoder, Recorded, load_encoder
 from providers.errors import BankError, ConfigError
 from providers.forgetting import Selection
-from providers.governance.review import Life, Waitlist, decide, lives, waitlist
+from providers.governance.review import Event, Life, Waitlist, decide, lives, waitlist
 from providers.index_file import index_path
 from providers.namespaces import HOUSE, checked_namespace, within
 from providers.schema import APPLICATION_ID, encoder_of
@@ -33,7 +34,7 @@ CACHE_FILE = "cache.sqlite"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 TEXT_CHARACTERS = 100
 SOURCES = 3
-"""Most sources of a waiting record that are listed."""
+"""Most tasks and sources of a waiting record that are listed."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +215,29 @@ def _history(given: Mapping[str, Any]) -> Done:
     for life in found:
         record = life.record
         lines.append(f"{record.id}  {record.provider} {record.namespace} {record.kind} {record.state}")
-        lines += [f"    {_moment(event.at)}  {event.event:<12} {event.reason}".rstrip() for event in life.events]
+        lines.append(f"    says  {_said(record)}")
+        lines += [f"    {_moment(each.at)}  {each.event:<12} {each.reason}".rstrip() for each in in_brief(life.events)]
     return Done(Lives(lives=tuple(found)), lines)
+
+
+def in_brief(events: Sequence[Event]) -> list[Event]:
+    """Uses in a row as one event at the time of the last, and what providers count for themselves left out of them."""
+    told: list[Event] = []
+    for kind, group in groupby(events, _bookkeeping):
+        found = list(group)
+        uses = [each for each in found if each.event == "used"]
+        if not kind or not uses:
+            told += found
+        elif len(uses) == 1:
+            told += uses
+        else:
+            solved = sum(each.reason == "solved" for each in uses)
+            told.append(Event(event="used", reason=f"{len(uses)} times, {solved} of them solved", at=uses[-1].at))
+    return told
+
+
+def _bookkeeping(event: Event) -> bool:
+    return event.event == "used" or (event.event == "updated" and not event.reason)
 
 
 def _review(given: Mapping[str, Any]) -> Done:
@@ -244,17 +266,27 @@ def _waiting_lines(listed: Waitlist) -> list[str]:
     lines = []
     for each in listed.waiting:
         record, known = each.record, each.record.descriptor
-        said = record.payload.get("content") or record.text or record.payload
         lines.append(f"{record.id}  {record.provider} {record.namespace} {record.kind}: {each.reason}")
-        lines.append(f"    says  {quoted(' '.join(str(said).split()))}")
+        lines.append(f"    says  {_said(record)}")
         lines.append(f"    seen  {quoted(each.evidence) if each.evidence else '(no words kept)'}")
-        support = f", {known.support:g} in support, {known.wins} of {known.reuse} uses solved" if known else ""
-        lines.append(f"    from  {', '.join(each.tasks)}{support}")
+        support = f"; support {known.support:g}, {known.wins} of {known.reuse} uses solved" if known else ""
+        further = f" and {len(each.tasks) - SOURCES} more" if len(each.tasks) > SOURCES else ""
+        lines.append(f"    from  task {', '.join(each.tasks[:SOURCES])}{further}{support}")
         lines += [f"          {source}" for source in each.sources[:SOURCES]]
         lines += [f"    {line}" for line in each.audit.lines()[1:]] if each.audit is not None else []
     if listed.found > len(listed.waiting):
         lines.append(f"... and {listed.found - len(listed.waiting):,} more (--limit)")
-    return lines or ["Nothing waits."]
+    if not lines:
+        return ["Nothing waits."]
+    return [
+        *lines,
+        "Decide with --accept ID or --reject ID, and --note why; `memroute bank history` tells a record's life.",
+    ]
+
+
+def _said(record: Record) -> str:
+    said = record.payload.get("content") or record.text or record.payload
+    return quoted(" ".join(str(said).split()))
 
 
 def _moment(at: float) -> str:

@@ -22,8 +22,8 @@ from providers.space import Space
 GOVERNED, VERIFIER_ONLY, UNGOVERNED, NO_MEMORY = "governed", "verifier_only", "ungoverned", "no_memory"
 MAIN = (GOVERNED, VERIFIER_ONLY, UNGOVERNED)
 DIRICHLET_DRAWS = 5
-BUDGETS = (32, 64, 128, 256)
-"""Beside the default of 512 (the paper's 128 to 1,024 are for streams of thousands of tasks)."""
+BUDGETS = (32, 64, 128, 256, 1024)
+"""Beside the default of 512."""
 _SIGNALS = (POSITIVE, RISK, GUARD_POSITIVE, GUARD_RISK)
 
 

@@ -14,6 +14,8 @@ from providers.space import Space
 from providers.types import Descriptor, Flow, Record
 
 Key = tuple[str, str]
+DECIDING = ("candidate", "confirmed", "misled")
+"""Events whose reason says why a record waits."""
 
 
 class Event(Flow):
@@ -76,7 +78,7 @@ def waitlist(bank: MemoryBank, keys: list[Key], limit: int) -> Waitlist:
                     evidence=str(record.payload.get("evidence_span", "")),
                     tasks=tuple(dict.fromkeys(origin.task_id for origin in record.origins)),
                     sources=tuple(dict.fromkeys(source for origin in record.origins for source in origin.sources)),
-                    reason=events[-1].reason if events else "",
+                    reason=_why(events),
                     audit=audited(space, record) if _known(record).observations else None,
                 )
             )
@@ -113,6 +115,12 @@ def _edited(record: Record, text: str) -> Record:
         )
     payload = record.payload | {"content": text, "edited_from": before}
     return record.model_copy(update={"payload": payload, "text": record.text.replace(before, text)})
+
+
+def _why(events: tuple[Event, ...]) -> str:
+    """Why a record waits: what was last decided on it, which uses and repetitions since have not changed."""
+    decided = [each for each in events if each.event in DECIDING]
+    return (decided or events)[-1].reason if events else ""
 
 
 def _events(bank: MemoryBank, key: Key, record_id: str) -> tuple[Event, ...]:

@@ -175,7 +175,7 @@ class SpaceProvider(ABC, Generic[Artefact]):
         if known is None:
             self.space.add([draft], vector)
             return draft.id
-        self.space.update(with_origins(known, draft.origins))
+        self.space.update(with_origins(known, draft.origins), "repeated", "another run says the same")
         return known.id
 
     def standing(self, record_ids: Sequence[str]) -> list[Record]:

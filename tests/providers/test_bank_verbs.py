@@ -206,6 +206,26 @@ def test_review_lists_what_waits_with_its_evidence(governed: Path, capsys: pytes
     assert "not sure enough" in text
 
 
+def test_a_record_that_was_used_since_waits_for_what_was_decided_on_it(
+    governed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = found(capsys, "review", governed)["waiting"][0]
+    with open_bank(governed) as bank:
+        space = bank.space("toy")
+        for solved in (True, False, False):
+            space.update(space.existing(waiting["record"]["id"]))
+            with space.transaction():
+                Governor(Verifier(RuleLooker())).used(space, waiting["record"]["id"], solved)
+    again = next(
+        each for each in found(capsys, "review", governed)["waiting"] if each["record"]["id"] == waiting["record"]["id"]
+    )
+    assert again["reason"] == waiting["reason"]
+    _, text = told(capsys, "history", governed, waiting["record"]["id"])
+    assert [line.split()[2] for line in text.splitlines()[2:]] == ["added", "candidate", "used"]
+    assert "3 times, 1 of them solved" in text
+    assert len(found(capsys, "history", governed, waiting["record"]["id"])["lives"][0]["events"]) == 8
+
+
 def test_a_decision_is_kept_with_its_note_and_holds_for_what_says_the_same(
     governed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,7 +235,8 @@ def test_a_decision_is_kept_with_its_note_and_holds_for_what_says_the_same(
     assert found(capsys, "review", governed)["found"] == 0
     code, text = told(capsys, "history", governed, first)
     assert code == 0
-    assert [line.split()[2] for line in text.splitlines()[1:]] == ["added", "candidate", "reviewed"]
+    assert text.splitlines()[1] == '    says  "Open the page."'
+    assert [line.split()[2] for line in text.splitlines()[2:]] == ["added", "candidate", "reviewed"]
     assert "accepted in review: checked by hand" in text
     with open_bank(governed) as bank:
         space = bank.space("toy")
