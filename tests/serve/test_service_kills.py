@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,20 @@ async def check(server: Server, ledger: Ledger, since: int = 0) -> None:
             del ledger.unanswered[key]
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server that runs, and does not outlive its test."""
+    made = Server(tmp_path)
+    made.start()
+    yield made
+    assert made.process is not None
+    if made.process.poll() is None:
+        made.stop(signal.SIGKILL)
+
+
 @pytest.mark.slow
-async def test_a_server_that_is_killed_twenty_times_loses_nothing_and_stores_nothing_twice(tmp_path: Path) -> None:
-    server, ledger, draw = Server(tmp_path), Ledger(), random.Random(3)
-    server.start()
+async def test_a_server_that_is_killed_twenty_times_loses_nothing_and_stores_nothing_twice(server: Server) -> None:
+    ledger, draw = Ledger(), random.Random(3)
     for kill in range(KILLS):
         known = len(ledger.begun)
         await load(server, ledger, draw.uniform(0.2, 1.2), kill)
@@ -158,7 +169,7 @@ async def test_a_server_that_is_killed_twenty_times_loses_nothing_and_stores_not
     assert server.process is not None
     assert server.process.returncode == 0
     assert len(ledger.ended) > KILLS
-    with MemoryBank.open(tmp_path / "toy" / "serve.bank.sqlite", Hashing()) as bank:
+    with MemoryBank.open(server.folder / "toy" / "serve.bank.sqlite", Hashing()) as bank:
         for name in ("notes", "lessons"):
             stored = Counter(record.text for record in bank.space(name).records())
             asked = {view["session_id"]: None for view in ledger.ended.values()}
