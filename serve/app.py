@@ -202,7 +202,8 @@ def _handlers(app: FastAPI) -> None:
         assert isinstance(error, MemrouteError | sqlite3.Error | OSError)
         refusal = refusal_of(error)
         if not isinstance(error, Refusal):
-            log.error("refused", status=refusal.status, error=f"{type(error).__name__}: {error}")
+            tell = log.error if refusal.status >= 500 else log.info
+            tell("refused", status=refusal.status, error=f"{type(error).__name__}: {error}")
         return _problem(refusal.status, str(refusal), refusal_headers(refusal))
 
     def invalid(request: Request, error: Exception) -> Response:

@@ -26,10 +26,12 @@ from router.policies.fixed import Single
 from router.policies.overlap import Overlap
 from serve.app import make_app
 from serve.auth import Key, Keys, hash_of
+from serve.chat import add_chat
+from serve.command import proxying
 from serve.database import ServeDatabase
 from serve.memories import Memories
 from serve.sessions import Sessions
-from synth.config import RunConfig, ServeConfig
+from synth.config import ProxyConfig, RunConfig, ServeConfig
 
 SKILL = SkillSpec(
     name="shout",
@@ -186,13 +188,19 @@ async def served(
 
 
 @contextmanager
-def listening(root: Path, keys: Keys | None = None, **serve: Any) -> Iterator[str]:
-    """The app on a free port, in a thread of this process; its address."""
+def listening(root: Path, keys: Keys | None = None, *, chats: str | None = None, **serve: Any) -> Iterator[str]:
+    """The app on a free port, in a thread of this process; its address. `chats`: the endpoint that it stands before."""
     ready, ports, servers = threading.Event(), list[int](), list[uvicorn.Server]()
 
     async def serving() -> None:
-        async with served(root, **serve) as sessions:
-            app = make_app(sessions, keys or Keys([]))
+        allowed = keys or Keys([])
+        async with (
+            served(root, **serve) as sessions,
+            proxying(sessions, ProxyConfig(base_url=chats), allowed) as proxy,
+        ):
+            app = make_app(sessions, allowed)
+            if proxy is not None:
+                add_chat(app, proxy)
             server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
             servers.append(server)
             task = asyncio.create_task(server.serve())
