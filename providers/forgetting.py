@@ -109,6 +109,8 @@ def forget(bank: MemoryBank, selection: Selection) -> Forgotten:
 def remove(bank: MemoryBank, selection: Selection) -> Forgotten:
     """The first half of `forget`: the rows go, and `scrub` has still to take their bytes out of the file."""
     selection.checked()
+    if bank.in_transaction:
+        raise BankError("Forgetting was begun inside a transaction, whose records are not rows yet: begin it outside.")
     texts: set[str] = set()
     spaces = []
     with bank.transaction() as connection:

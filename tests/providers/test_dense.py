@@ -109,3 +109,13 @@ def test_equal_vectors_come_in_order_of_their_names_also_at_the_cut() -> None:
     index = DenseIndex(2)
     index.add([f"n{number}" for number in (3, 1, 2, 0)], np.array([[1, 0]] * 4, dtype=np.float32))
     assert [name for name, _ in index.search(np.array([1, 0], dtype=np.float32), 2)] == ["n0", "n1"]
+
+
+def test_a_search_leaves_the_number_of_threads_as_it_was() -> None:
+    import faiss
+
+    faiss.omp_set_num_threads(2)
+    index = DenseIndex(2, ["a"], np.eye(2, dtype=np.float32)[:1])
+    index.search(np.array([1, 0]), 1)
+    index.above(np.eye(2), 0.5)
+    assert faiss.omp_get_max_threads() == 2

@@ -16,6 +16,7 @@ from memory_toys import ENCODER, FixedEncoder, open_bank, run_of
 
 from providers.bank import MemoryBank
 from providers.errors import BankError
+from providers.forgetting import Selection
 from providers.space import Space
 from providers.types import Record, StoreReceipt
 
@@ -167,6 +168,50 @@ def test_a_transaction_sees_its_own_writes_and_nobody_else_does_before_it_ends(s
     assert seen == [(None, None, [])]
     look()
     assert all(seen[1])
+
+
+def test_what_a_transaction_writes_again_and_again_becomes_a_row_once(space: Space) -> None:
+    written: list[str] = []
+    record = note(space, "coal output")
+    space.add([record])
+    space.bank._writer.set_trace_callback(written.append)
+    with space.transaction():
+        for n in range(3):
+            space.update(record.model_copy(update={"payload": {"n": n}}), f"change {n}")
+        space.archive(record.id, "useless")
+        other = note(space, "river depth", 1)
+        space.add([other])
+        space.update(other.model_copy(update={"text": "river length"}))
+    space.bank._writer.set_trace_callback(None)
+    rows = [statement for statement in written if "INTO records" in statement]
+    assert len(rows) == 2
+    vectors = [statement for statement in written if "INTO vectors" in statement]
+    assert len(vectors) == 1, "a vector that did not change was written again"
+    events = [statement for statement in written if "INTO events" in statement]
+    assert len(events) == 6
+    with MemoryBank.open(space.bank.path, ENCODER) as bank:
+        fresh = bank.space("toy")
+        assert [r.payload["n"] for r in fresh.records(state=("archived",))] == [2]
+        assert [r.text for r in fresh.records()] == ["river length"]
+        assert np.array_equal(fresh.vectors([other.id])[0], ENCODER.encode(["river length"])[0])
+        assert bank.verify().ok
+
+
+def test_a_record_that_loses_its_text_loses_its_vector(space: Space) -> None:
+    record = note(space, "coal output")
+    space.add([record])
+    space.update(record.model_copy(update={"text": ""}))
+    assert not space.vectors([record.id]).any()
+    assert space.search_dense(ENCODER.encode(["coal output"])[0], 1) == []
+    assert space.bank.verify().ok
+
+
+def test_forgetting_inside_a_transaction_is_refused(space: Space) -> None:
+    with space.transaction():
+        space.add([note(space, "coal output")])
+        with pytest.raises(BankError, match="begin it outside"):
+            space.bank.forget(Selection(text="coal"))
+    assert len(space.records()) == 1
 
 
 def test_an_error_inside_a_transaction_undoes_all_of_it(space: Space) -> None:
