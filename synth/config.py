@@ -203,6 +203,8 @@ class RewardConfig(Section):
 
     judge: str = "rules"
     """Who scores decisions: `rules` needs no model, `lm` asks `models.judge`; or a dotted path package.module:Class."""
+    judge_in: int | None = Field(default=None, ge=0)
+    """Most In decisions that are judged, drawn by the run's seed; null judges all, one for every step of an episode."""
     weights: dict[JudgedPhase, dict[str, float]] = Field(default_factory=dict)
     """Weights of the judge's dimensions by decision (begin, query, no_op, end), each summing to 1; empty keeps ours."""
     end: Literal["reuse", "uplift", "judge"] = "reuse"

@@ -12,7 +12,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Never
 
 from tqdm import tqdm
@@ -38,16 +38,18 @@ from synth.success import solved_pairs
 
 STAGE = "explore"
 
+NOTHING_RAN = Unscored(kind="nothing to read", reason="no episode ended")
+NOT_DRAWN = Unscored(kind="not drawn", reason="rewards.judge_in judges fewer")
 LEAST_FOR_SHARE = 20
 """Judged decisions before a share of failed ones stops the stage on its way; fewer are counted at its end."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision to be judged: the fact that its verdict completes, and what the judge reads (None: nothing ran)."""
+    """A decision to be judged: the fact that its verdict completes, and what the judge reads, or why nothing."""
 
     fact: RewardFact
-    case: Case | None
+    case: Case | Unscored
 
 
 async def score(run: Run) -> None:
@@ -87,7 +89,9 @@ async def score(run: Run) -> None:
 def rewards_signature(run: Run) -> str:
     """What the rewards depend on beside the facts."""
     rewards = run.config.rewards
-    parts = (rewards.weights, rewards.end, rewards.min_exposures, run.config.explore.positive)
+    parts = [rewards.weights, rewards.end, rewards.min_exposures, run.config.explore.positive]
+    if rewards.judge_in is not None:
+        parts.append(rewards.judge_in)
     return content_hash("rewards", load_judge(run).identity, *parts)
 
 
@@ -102,12 +106,33 @@ def _finished(run: Run) -> bool:
 def decisions(run: Run, table: RoutingTable, probes: Mapping[str, Probe]) -> Iterator[Decision]:
     """Every Begin arm that retrieved something, every In decision that had something to inject, and every End offer
     where the judge rewards those."""
+    drawn = _drawn(run, table, probes)
     for row in table.rows:
         episodes = run.facts.episodes(STAGE, [row.task_id])
         yield from _begin_decisions(row, probes[row.task_id], episodes)
-        yield from _in_decisions(row, table.providers, probes[row.task_id], episodes)
+        for decision in _in_decisions(row, table.providers, probes[row.task_id], episodes):
+            yield decision if drawn is None or _place(decision.fact) in drawn else replace(decision, case=NOT_DRAWN)
     if run.config.rewards.end == "judge":
         yield from end_decisions(run, table)
+
+
+def _drawn(run: Run, table: RoutingTable, probes: Mapping[str, Probe]) -> set[str] | None:
+    """The In decisions that are judged, `rewards.judge_in` of them drawn by the run's seed; None judges all."""
+    most = run.config.rewards.judge_in
+    if most is None:
+        return None
+    places = [
+        _place(decision.fact)
+        for row in table.rows
+        for decision in _in_decisions(
+            row, table.providers, probes[row.task_id], run.facts.episodes(STAGE, [row.task_id])
+        )
+    ]
+    return set(sorted(places, key=lambda place: content_hash("judge_in", run.config.seed, place))[:most])
+
+
+def _place(fact: RewardFact) -> str:
+    return content_hash(fact.task_id, fact.provider, fact.in_mode, fact.repeat, fact.step)
 
 
 async def judged(
@@ -153,10 +178,8 @@ class _Judging:
             if self.failure is not None:
                 return
 
-    async def _verdict(self, case: Case | None) -> Verdict | Unscored:
-        if case is None:
-            return Unscored(kind="nothing to read", reason="no episode ended")
-        return await self.judge.judge(case)
+    async def _verdict(self, case: Case | Unscored) -> Verdict | Unscored:
+        return case if isinstance(case, Unscored) else await self.judge.judge(case)
 
     def _count_failure(self, unscored: Unscored) -> None:
         self.failed += 1
@@ -189,7 +212,7 @@ def _begin_decisions(row: TableRow, probe: Probe, episodes: Mapping[EpisodeKey, 
             continue
         retrieval = probe.served[arm.provider].retrieval
         episode = episode_of(episodes, STAGE, row.task_id, retrieval.content_key(), arm.in_mode, arm.repeat)
-        case = None
+        case: Case | Unscored = NOTHING_RAN
         if episode is not None and episode.trajectory is not None:
             case = BeginCase(
                 task=row.question,

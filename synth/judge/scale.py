@@ -157,9 +157,9 @@ class Verdict(Flow):
 
 
 class Unscored(Flow):
-    """Why a decision has no verdict: there was nothing to read, no reply could be read, or the model failed."""
+    """Why a decision has no verdict: it was not drawn, had nothing to read, got no readable reply, or the model failed."""
 
-    kind: Literal["nothing to read", "unreadable verdict", "judge failed"]
+    kind: Literal["not drawn", "nothing to read", "unreadable verdict", "judge failed"]
     reason: str = ""
 
 

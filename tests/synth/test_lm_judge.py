@@ -283,6 +283,22 @@ async def test_a_run_is_scored_again_with_a_model_other_weights_and_another_reus
     assert "judge: the language model toy" in capsys.readouterr().err
 
 
+async def test_some_in_decisions_are_drawn_by_the_seed_and_the_others_say_that_they_were_not(
+    explored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    for most in (5, 5, 9):
+        with Run.open(lm_config(explored, judge_in=most)) as run:
+            serve(run, monkeypatch, ByOverlap())
+            await score(run)
+            facts = [fact for fact in run.facts.rewards(rewards_signature(run)) if fact.phase == "in"]
+        judged_here = [fact for fact in facts if fact.reward is not None]
+        assert len(judged_here) == most < len(facts)
+        assert {fact.note.partition(":")[0] for fact in facts if fact.reward is None} == {"not drawn"}
+        drawn.append({(f.task_id, f.provider, f.in_mode, f.step) for f in judged_here})
+    assert drawn[0] == drawn[1] < drawn[2]
+
+
 async def test_end_decisions_can_be_judged_instead_of_waiting_for_reuse(
     explored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
