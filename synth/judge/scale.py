@@ -157,7 +157,7 @@ class Verdict(Flow):
 
 
 class Unscored(Flow):
-    """Why a decision has no verdict: it was not drawn, had nothing to read, got no readable reply, or the model failed."""
+    """Why a decision has no verdict: not drawn, nothing to read, no readable reply, or the model failed."""
 
     kind: Literal["not drawn", "nothing to read", "unreadable verdict", "judge failed"]
     reason: str = ""
