@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 import numpy as np
 
 from providers.base import Distiller, ProviderCard
+from providers.dense import cosines_to
 from providers.errors import ModelError, ProviderError
 from providers.space import LIVE, Space
 from providers.types import Effect, Origin, Outcome, Preview, Query, Record, Retrieval, StoreReceipt, Trajectory
@@ -158,7 +159,7 @@ class SpaceProvider(ABC, Generic[Artefact]):
         if floor is None or not records:
             return records
         vectors = self.space.vectors([record.id for record in records])
-        cosines = np.einsum("ij,j->i", vectors, query.embedding)
+        cosines = cosines_to(vectors, query.embedding)
         return [record for record, cosine in zip(records, cosines, strict=True) if not record.text or cosine >= floor]
 
     def keep(self, drafts: Sequence[Record], vectors: np.ndarray) -> tuple[str, ...]:

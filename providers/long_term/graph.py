@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from providers.dense import cosines_to
 from providers.space import LIVE, Space
 from providers.types import Query, Record, content_hash
 
@@ -176,7 +177,7 @@ class Graph:
         """
         if not self.nodes:
             return []
-        cosines = np.round((self.vectors @ embedding).astype(np.float64), 6)
+        cosines = np.round(cosines_to(self.vectors, embedding).astype(np.float64), 6)
         scores = MEANING_SHARE * np.maximum(cosines, 0.0)
         for node, score in words.items():
             row = self.row(node)
@@ -290,8 +291,8 @@ class Graph:
         owners_of, absorbed = self._absorbed_table
         best = np.full(len(self.nodes), -1.0)
         for vector in self._held(row):
-            np.maximum(best, self.vectors @ vector, out=best)
-            np.maximum.at(best, owners_of, absorbed @ vector)
+            np.maximum(best, cosines_to(self.vectors, vector), out=best)
+            np.maximum.at(best, owners_of, cosines_to(absorbed, vector))
         best[row] = 0.0
         return np.round(best, 6)
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from providers.base import Candidate, Distiller, ProviderCard
+from providers.dense import cosines_to
 from providers.distill.candidates import SPAN
 from providers.errors import ProviderError
 from providers.governance.admission import FAILURE
@@ -190,7 +191,7 @@ class MemGuard(SpaceProvider[tuple[Candidate, ...]]):
             return _Pool(query, (), np.zeros(0), self._governor.runs(self.space))
         most = max((score for _, score in words.values()), default=0.0) or 1.0
         lexical = np.asarray(self.space.lexical_scores_of(query.text, ids)) / most
-        cosines = np.maximum(self.space.vectors(ids) @ query.embedding, 0.0)
+        cosines = np.maximum(cosines_to(self.space.vectors(ids), query.embedding), 0.0)
         relevance = np.minimum((lexical + cosines) / 2.0, 1.0)
         top = best(relevance, ids, POOL)
         return _Pool(query, tuple(records[ids[n]] for n in top), relevance[top], self._governor.runs(self.space))
