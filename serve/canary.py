@@ -20,6 +20,7 @@ from providers.files import write_atomically
 from providers.types import Flow, content_hash
 from router.adapter import AdapterRecord
 from router.codec import CodecName, Prompt, decide_begin, decide_end, decide_in
+from router.decisions import SHORT_TERM
 from serve.failures import EngineFailure
 from serve.schemas import begin_schema, end_schema, in_schema
 from synth.rows import PARTS, PHASES, Phase, Row, load_rows
@@ -84,9 +85,12 @@ def load_canary(run: Run, record: AdapterRecord) -> Canary:
             return known
     except (FileNotFoundError, ValidationError):
         pass
-    cases = _marks_cases(run, record) if record.codec == "marks" else _json_cases(run)
+    cases = _marks_cases(run, record) if record.codec == "marks" else _json_cases(run, record.providers)
     if not cases:
-        raise EngineError("The dataset has no row that the engine could be checked on; run `memroute build` again.")
+        raise EngineError(
+            "There is nothing that the engine could be checked on: the dataset has no row (run `memroute build`), "
+            "or the model answers none legally (train it longer, or serve another router)."
+        )
     made = Canary(stamp=stamp, codec=record.codec, cases=cases)
     write_atomically(path, made.model_dump_json(indent=1) + "\n")
     return made
@@ -94,7 +98,7 @@ def load_canary(run: Run, record: AdapterRecord) -> Canary:
 
 def stamp_of(record: AdapterRecord) -> str:
     """Changes with whatever the expected decisions depend on."""
-    return content_hash("canary", record.fingerprint, record.template_hash, record.offsets, KEPT)
+    return content_hash("canary of legal answers", record.fingerprint, record.template_hash, record.offsets, KEPT)
 
 
 def compare_marks(canary: Canary, scores: Sequence[Sequence[float]], record: AdapterRecord) -> Agreement:
@@ -119,6 +123,17 @@ def compare_answer(case: Case, answer: str) -> None:
     """Hold an engine's json answer against a case. Raises `EngineFailure` (refused) where it decides otherwise."""
     if _object(answer) != _object(case.answer) and case.margin > ROUNDING:
         raise _differs(case, case.answer, answer)
+
+
+def is_legal(answer: str, phase: Phase, providers: Sequence[str]) -> bool:
+    """Whether the grammar of that phase lets an answer through; at End over all providers."""
+    found = _object(answer)
+    if phase == "begin":
+        return found in [{"action": "query", "provider": name} for name in providers]
+    if phase == "in":
+        return found in ({"action": "query", "provider": SHORT_TERM}, {"action": "no_op", "provider": None})
+    kept = found.get("selected_providers") if isinstance(found, dict) and len(found) == 1 else None
+    return isinstance(kept, list) and all(name in providers for name in kept)
 
 
 def case_schema(case: Case, providers: Sequence[str]) -> dict[str, Any]:
@@ -171,7 +186,8 @@ def _marks_cases(run: Run, record: AdapterRecord) -> tuple[Case, ...]:
     return _kept(cases)
 
 
-def _json_cases(run: Run) -> tuple[Case, ...]:
+def _json_cases(run: Run, providers: Sequence[str]) -> tuple[Case, ...]:
+    """Without answers that are illegal: the engine's grammar makes others of them, and it is to."""
     from router.base_model import load_base
     from router.policies.learned import Generating
 
@@ -180,7 +196,7 @@ def _json_cases(run: Run) -> tuple[Case, ...]:
     cases = []
     for row in rows:
         answer, margin = policy.answer_with_margin(row.prompt, row.phase)
-        if isinstance(_object(answer), dict):
+        if is_legal(answer, row.phase, providers):
             case = Case(phase=row.phase, task_id=row.task_id, prompt=row.prompt, answer=answer, margin=margin)
             cases.append((answer, case))
     del policy

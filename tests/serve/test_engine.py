@@ -30,7 +30,7 @@ from router.policies.overlap import Overlap
 from router.policies.registry import PolicyMaterial, build_policy
 from serve import engine as engine_module
 from serve.attended import AttendedRouter, Notes, Rests
-from serve.canary import Canary, Case, compare_marks, load_canary, stamp_of
+from serve.canary import Canary, Case, compare_marks, is_legal, load_canary, stamp_of
 from serve.engine import Engine
 from serve.failures import EngineFailure, FailureKind
 from serve.opening import served_engine
@@ -383,6 +383,25 @@ class TestJson:
         async with started(run, cards, base_url=endpoint.url) as engine:
             assert engine.state.status == "refused"
             assert "expel" in engine.state.reason
+
+
+@pytest.mark.parametrize(
+    ("phase", "answer", "legal"),
+    [
+        ("begin", '{"provider": "awm", "action": "query"}', True),
+        ("begin", '{"action": "query", "provider": "Cabo Verde"}', False),
+        ("begin", '{"action": "no_op", "provider": null}', False),
+        ("in", '{"action": "no_op", "provider": null}', True),
+        ("in", '{"action": "query", "provider": null}', False),
+        ("end", '{"selected_providers": ["awm", "expel"]}', True),
+        ("end", '{"selected_providers": []}', True),
+        ("end", '{"selected_providers": ["Cabo Verde"]}', False),
+        ("end", '{"selected_providers": "awm"}', False),
+        ("end", "I would keep all.", False),
+    ],
+)
+def test_only_legal_answers_are_held_against_an_engine_under_a_grammar(phase: Any, answer: str, legal: bool) -> None:
+    assert is_legal(answer, phase, ["expel", "awm"]) is legal
 
 
 class TestProcess:
