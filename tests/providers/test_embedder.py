@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from providers.embedder import CachedEncoder, Encoder, Hashing, load_encoder
+from providers.embedder import CachedEncoder, Encoder, Hashing, MiniLM, load_encoder
 from providers.errors import BankError, ConfigError
 
 
@@ -127,6 +128,38 @@ def test_loading_by_name_path_and_options() -> None:
 def test_wrong_names_and_options_are_config_errors(name: str, options: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_encoder(name, options)
+
+
+class SeeingThreads:
+    """Stands for a SentenceTransformer, and notes how many threads torch may use while it encodes."""
+
+    max_seq_length = 8
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def get_embedding_dimension(self) -> int:
+        return 2
+
+    def tokenizer(self, texts: list[str], **_: object) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[0] * len(text.split()) for text in texts]}
+
+    def encode(self, texts: list[str], **_: object) -> np.ndarray:
+        self.threads.append(torch.get_num_threads())
+        return np.ones((len(texts), 2), dtype=np.float32)
+
+
+def test_texts_are_encoded_on_one_thread_and_the_others_are_given_back() -> None:
+    model, before = SeeingThreads(), torch.get_num_threads()
+    encoder = MiniLM("a-model")
+    encoder._model = model
+    torch.set_num_threads(2)
+    try:
+        assert encoder.encode(["one", "two words", "and", "two more"]).shape == (4, 2)
+        assert model.threads == [1, 1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.slow
