@@ -48,8 +48,6 @@ async def open_sessions(config: RunConfig) -> AsyncIterator[Sessions]:
         settings = config.serve
         names = (router_name(run), settings.fallback, settings.shadow)
         async with served_engine(run, material, names) as engine, AsyncExitStack() as held:
-            if config.encoder.name == "minilm" and (engine is None or settings.engine.kind != "local"):
-                encode_on_one_core()
             router = build_policy(router_name(run), material)
             fallback = build_policy(settings.fallback, material)
             acting = build_policy(settings.shadow, material) if settings.shadow else None
@@ -100,17 +98,6 @@ def served_encoder(run: Run) -> Encoder:
     if isinstance(encoder, CachedEncoder) and run.cache.exists():
         encoder.read_from(run.cache)
     return encoder
-
-
-def encode_on_one_core() -> None:
-    """Keep torch from sharing a question among cores, in this whole process.
-
-    It is too small for that: the threads wait for each other in loops, longer than they save, and on cores that other
-    requests could have.
-    """
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def router_name(run: Run) -> str:
