@@ -169,7 +169,15 @@ class Ablations(Flow):
         for one in self.labels:
             share = "" if one.positive_share is None else f", {percent(one.positive_share, 0)} positive"
             found.append(f"  rows, {CHANGES[one.change].name}: {one.phase} {one.rows} ({one.labels} labels{share})")
-        return found + [f"  missing, {CHANGES[name].name}: {reason}" for name, reason in self.missing.items()]
+        return found + [f"  missing, {names}: {reason}" for reason, names in self.missing_by_reason.items()]
+
+    @property
+    def missing_by_reason(self) -> dict[str, str]:
+        """What could not be made, as one list of names for every reason."""
+        found: dict[str, list[str]] = {}
+        for name, reason in self.missing.items():
+            found.setdefault(reason, []).append(CHANGES[name].name)
+        return {reason: ", ".join(names) for reason, names in found.items()}
 
 
 class LeftOut(Flow):

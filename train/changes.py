@@ -83,8 +83,7 @@ def _known(explore: RoutingTable, cards: tuple[ProviderCard, ...], seed: int) ->
 def _reason(name: str) -> str:
     if name == "five":
         return f"it needs a run with {', '.join(FIVE)} and at least one further provider"
-    part = name.removeprefix("without_") if name.startswith("without_") else "anything of descriptors"
-    return f"previews of this exploration do not say {part}: explore with `governance: full` and `descriptors`"
+    return "previews of this exploration do not say it; explore with governance: full and descriptors"
 
 
 def _said(table: RoutingTable) -> tuple[str, ...]:

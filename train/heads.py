@@ -7,6 +7,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -134,7 +135,8 @@ def labels_of(table: RoutingTable, by_correctness: bool) -> RoutingTable:
 def fit_heads(table: RoutingTable, *, seed: int = 0, encoder: str = "") -> HeadsModel:
     """Choose settings and families by cross-validation, then fit on all tasks."""
     data = _checked(table)
-    return _on_all(data, choose(data, seed), encoder)
+    with one_thread():
+        return _on_all(data, choose(data, seed), encoder)
 
 
 def fit_heads_and_forecast(table: RoutingTable, *, seed: int = 0, encoder: str = "") -> tuple[HeadsModel, np.ndarray]:
@@ -143,11 +145,21 @@ def fit_heads_and_forecast(table: RoutingTable, *, seed: int = 0, encoder: str =
     Predictions have shape (tasks, providers), 0 to 1, in the order of the table.
     """
     data = _checked(table)
-    choice = choose(data, seed)
-    predicted = np.empty(data.correctness.shape)
-    for held_in, held_out in folds(len(data.tasks), seed):
-        predicted[held_out] = fit(data.part(held_in), choice).predict(data.part(held_out).tasks)
-    return _on_all(data, choice, encoder), predicted
+    with one_thread():
+        choice = choose(data, seed)
+        predicted = np.empty(data.correctness.shape)
+        for held_in, held_out in folds(len(data.tasks), seed):
+            predicted[held_out] = fit(data.part(held_in), choice).predict(data.part(held_out).tasks)
+        return _on_all(data, choice, encoder), predicted
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Hundreds of small matrices are fitted faster by one thread: others spend their time waiting for each other, most
+    of it on a machine that is busy or has many cores."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
 
 
 def _on_all(data: Labelled, choice: Choice, encoder: str) -> HeadsModel:
