@@ -13,12 +13,16 @@ from made_explored import NAMES, named_table, tabled_config
 from made_model import made_base
 
 import memroute
+from evaluation.replay import contexts_of
 from evaluation.retrained import UNCHANGED, Ablations, Answers, answers_of, compared
+from providers.embedder import load_encoder
 from providers.errors import ConfigError
 from providers.registry import provider_cards
 from providers.types import Retrieval
 from router.adapter import read_record
-from router.policies.heads import HeadsModel
+from router.policies.heads import Heads, HeadsModel
+from router.policies.learned import Learned
+from router.sight import forecasts
 from synth.config import EvaluateConfig, TrainConfig
 from synth.dataset import build
 from synth.explore import explore, run_arms
@@ -27,7 +31,7 @@ from synth.rewards import rewards_signature, score
 from synth.runs import Run
 from synth.warmup import warm_up
 from train.ablations import Request, bench_ablations
-from train.asked import load_table, train_and_ask
+from train.asked import load_table, load_trained, train_and_ask
 from train.changes import HIDDEN, changes_for
 from train.heads import train_heads
 from train.job import Job
@@ -261,8 +265,21 @@ def test_a_language_model_may_be_shown_what_the_heads_expect(explored, tmp_path)
         assert [row.targets for row in begin] == [row.targets for row in plain.rows if row.phase == "begin"]
         assert job.fingerprint != plain.fingerprint
         table = load_table(run, "dev")
-        answers = train_and_ask(
-            dataclasses.replace(job, root=tmp_path, metrics=tmp_path / "m"), table, table, job.cards
-        )
+        apart = dataclasses.replace(job, root=tmp_path, metrics=tmp_path / "metrics.jsonl")
+        answers = train_and_ask(apart, table, table, job.cards)
         assert len(answers.arms) == len(table.rows)
         assert read_record(tmp_path / "adapter").heads == HeadsModel.load(run.heads).identity
+        encoder = load_encoder(run.config.encoder.name, run.config.encoder.options)
+        served = Learned.load(
+            explored.train.base,
+            tmp_path / "adapter",
+            "marks",
+            job.cards,
+            dtype="float32",
+            heads=lambda: Heads.load(run.heads, encoder),
+        )
+        assert isinstance(served, Learned)
+        contexts, chances = contexts_of(table, job.cards), forecasts(HeadsModel.load(run.heads), table)
+        told = load_trained(apart).score([context.forecast(chances[context.task_id]) for context in contexts])
+        assert np.allclose(served.score(contexts), told, atol=1e-4)
+        assert not np.allclose(load_trained(apart).score(contexts), told, atol=1e-4)
