@@ -6,6 +6,7 @@ import asyncio
 import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from router.policies.heads import Heads
 
 BATCH = 16
+KNOWN_PROMPTS = 16_384
+"""Single prompts whose scores are kept: streams that differ in one phase read most of each other's prompts again."""
 PARAGRAPH = "\n\n"
 ANSWER_TOKENS = 64
 ANSWER_TOKENS_END = 128
@@ -56,6 +59,7 @@ class Learned(MarksPolicy):
         self._model: Any = model
         self._marks = MarkTokenizer(tokenizer)
         self._lock = threading.Lock()
+        self._known = lru_cache(KNOWN_PROMPTS)(self._score_one)
 
     @classmethod
     def load(
@@ -83,6 +87,14 @@ class Learned(MarksPolicy):
         if codec == "json":
             return Generating(model, tokenizer, name=name, seed=seed, sight=sight, constrained=constrained)
         return cls(model, tokenizer, name=name, offsets=record.offsets if record else None, sight=sight)
+
+    async def read(self, prompt: Prompt) -> list[float]:
+        """As `MarksPolicy.read`; a prompt that was read before is not read again."""
+        return list(await asyncio.to_thread(self._known, prompt))
+
+    def _score_one(self, prompt: Prompt) -> tuple[float, ...]:
+        [scores] = self.score_prompts([prompt])
+        return tuple(scores)
 
     def score_prompts(self, prompts: Sequence[Prompt]) -> list[list[float]]:
         import torch

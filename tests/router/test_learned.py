@@ -117,6 +117,24 @@ async def test_a_router_sees_the_parts_of_descriptors_that_it_was_trained_with(b
     assert (await blind.end(verified)) == (await policy.end(ending))
 
 
+async def test_a_prompt_is_read_once(base, monkeypatch):
+    model, tokenizer = load_base(base, dtype="float32")
+    policy = Learned(model, tokenizer, name="trained")
+    runs = []
+    monkeypatch.setattr(
+        model.base_model,
+        "forward",
+        lambda **read: runs.append(read) or type(model.base_model).forward(model.base_model, **read),
+    )
+    first, other = MarksCodec().begin(begin(1)), MarksCodec().begin(begin(2))
+    scores = await policy.read(first)
+    scores[0] += 1.0
+    assert await policy.read(first) == policy.score_prompts([first])[0]
+    assert len(runs) == 2
+    await policy.read(other)
+    assert len(runs) == 3
+
+
 async def test_many_sessions_may_ask_at_once(policy):
     contexts = [begin(number) for number in range(8)]
     together = await asyncio.gather(*(policy.begin(context) for context in contexts))
