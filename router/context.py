@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -30,6 +31,13 @@ class BeginContext(Flow):
     def forecast(self, chances: Sequence[str]) -> BeginContext:
         """The context with these forecasts, one for every preview."""
         return self.model_copy(update={"chances": tuple(chances)})
+
+    def shuffled(self, draw: random.Random) -> BeginContext:
+        """The context with its previews, and what is expected of them, in an order that is drawn."""
+        order = draw.sample(range(len(self.previews)), len(self.previews))
+        previews = tuple(self.previews[place] for place in order)
+        chances = tuple(self.chances[place] for place in order) if self.chances else ()
+        return self.model_copy(update={"previews": previews, "chances": chances})
 
     def told(self, fields: Collection[str] | None) -> BeginContext:
         """The context with these parts of descriptors alone; None leaves them all."""

@@ -267,6 +267,9 @@ class TrainConfig(Section):
     """Share of the layers, from the top, that get adapters."""
     labels: Literal["soft", "hard"] = "soft"
     """What marks are trained on: mean correctness as it is, or 1 from 0.5 up and 0 below."""
+    candidate_order: Literal["config", "shuffled"] = "config"
+    """Order of a Begin prompt's candidates in training: the config's, in which marks are asked later, or drawn by task;
+    the json codec always draws it."""
     descriptors: tuple[Literal["trust", "age", "support", "reuse", "wins"], ...] | None = None
     """Parts of descriptors that both routers see, of those that the exploration recorded; null shows them all."""
     forecast: bool = False

@@ -67,8 +67,9 @@ def load_card(run: Run) -> dict[str, Any]:
 
 def _settings(run: Run, cards: tuple[ProviderCard, ...]) -> str:
     config = run.config
-    # None is left out, so that datasets made before the setting existed stand.
+    # Defaults are left out, so that datasets made before these settings existed stand.
     described = () if config.train.descriptors is None else (config.train.descriptors,)
+    ordered = () if config.train.candidate_order == "config" else (config.train.candidate_order,)
     return content_hash(
         CARD_VERSION,
         rewards_signature(run),
@@ -78,6 +79,7 @@ def _settings(run: Run, cards: tuple[ProviderCard, ...]) -> str:
         config.train.codec,
         template_hash(config.train.codec, cards),
         *described,
+        *ordered,
     )
 
 

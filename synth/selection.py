@@ -161,6 +161,8 @@ def _begin(scored: Scored, selection: Selection, writer: MarksWriter | JsonWrite
         place = scored.place(row.task_id, labels.weight)
         context = _begin_context(row, scored.cards).told(scored.config.train.descriptors)
         context = context.forecast(scored.chances.get(row.task_id, ()))
+        if scored.config.train.candidate_order == "shuffled" and place.part == "train":
+            context = context.shuffled(random.Random(content_hash("candidates", scored.config.seed, row.task_id)))
         for written in writer.begin(context, place, labels.targets, labels.kept):
             held = {name: KEPT if name in labels.kept else NEGATIVE for name in written.providers}
             fates = {name: fate for name, fate in fates.items() if name not in held}

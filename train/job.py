@@ -26,7 +26,7 @@ from train.watch import HeldOut
 WITHOUT_EFFECT = ("report_to", "watch_every", "activation_checkpointing")
 """Settings that no adapter depends on."""
 
-NEUTRAL = ("lora_modules", "labels", "shared_context", "descriptors", "forecast")
+NEUTRAL = ("lora_modules", "labels", "shared_context", "descriptors", "forecast", "candidate_order")
 """Settings that count only where they differ from the default, so that adapters made before they existed stand."""
 
 
@@ -62,7 +62,7 @@ class Job:
         config, table = config or run.config.train, run.table("explore")
         cards = provider_cards(run.config.providers)
         forecast = Forecast.of_run(run, tasks) if config.forecast else None
-        if forecast is None and config.codec == run.config.train.codec:
+        if forecast is None and _written_alike(config, run.config.train):
             rows, validation = load_rows(run, "train"), load_rows(run, "validation")
         else:
             rows, validation = _written(run, config, cards, forecast)
@@ -131,6 +131,11 @@ class Job:
             offsets=measured.offsets,
             validation=measured.validation,
         )
+
+
+def _written_alike(one: TrainConfig, other: TrainConfig) -> bool:
+    """Whether the same rows are written for both."""
+    return one.codec == other.codec and one.candidate_order == other.candidate_order
 
 
 def _written(

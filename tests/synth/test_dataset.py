@@ -302,6 +302,31 @@ def test_caps_draw_by_seed_and_say_how_many_they_left_out(tmp_path: Path) -> Non
     assert len(kept[0]) == 5
 
 
+def test_training_may_see_candidates_in_an_order_drawn_by_task_and_validation_never_does(tmp_path: Path) -> None:
+    rows = {}
+    for order in ("config", "shuffled"):
+        facts = Facts(
+            toy_config(
+                tmp_path,
+                order,
+                train=TrainConfig(candidate_order=order),
+                dataset=DatasetConfig(validation_share=0.3),
+            )
+        )
+        for number in range(40):
+            facts.task(str(number), notes=(1.0, 0.5), lessons=(0.0, 0.5))
+        rows[order] = facts.rows_of("begin")
+    assert targets(rows["shuffled"]) == targets(rows["config"])
+    seen = {part: Counter(row.candidates for row in rows["shuffled"] if row.split == part) for part in PARTS}
+    assert set(seen["validation"]) == {NAMES}
+    assert 5 < seen["train"][NAMES] < seen["train"].total() - 5
+    for row in rows["shuffled"]:
+        assert all(
+            f"{name} | {name} {row.task_id} " in segment
+            for name, segment in zip(row.candidates, row.segments, strict=True)
+        )
+
+
 def test_the_rows_of_a_task_stay_on_one_side_of_the_split(tmp_path: Path) -> None:
     facts = Facts(toy_config(tmp_path, dataset=DatasetConfig(max_end=None, validation_share=0.2)))
     for number in range(80):
