@@ -80,6 +80,17 @@ def _interval(values: Values, scored: NDArray[np.bool_], totals: Resampled, coun
     return Estimate(mean, float(low), float(high), n)
 
 
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """Estimates of independent samples as one over all their tasks.
+
+    Each weighs by its tasks. The interval is a normal one: the widths of theirs stand for their standard errors.
+    """
+    n = sum(one.n for one in estimates)
+    half = math.hypot(*(one.n * (one.high - one.low) / 2 for one in estimates)) / n
+    mean = math.fsum(one.n * one.mean for one in estimates) / n
+    return Estimate(mean, mean - half, mean + half, n)
+
+
 class SignFlip:
     """Two-sided test of paired differences under random exchange of the two within a task.
 

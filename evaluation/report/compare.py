@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.report.html import asset, environment
+from evaluation.report.together import BEST_SINGLE, RECOMMENDED, Together, together
 from evaluation.result import Evaluation, PolicyResult
-from evaluation.words import policy_words
+from evaluation.words import name_of, policy_words
 from providers.errors import ConfigError
 from providers.files import write_atomically
+
+ROLES = {RECOMMENDED: "Recommended router", BEST_SINGLE: "Best single"}
 
 
 @dataclass(frozen=True)
@@ -63,27 +66,49 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def write_comparison(runs: Sequence[Compared], path: Path) -> Path:
-    """Write the page that shows the runs side by side.
+def replicas(runs: Sequence[Compared]) -> bool:
+    """Whether the runs are one experiment under several seeds."""
+    return [key for key, _ in differing(runs)] == ["seed"] and not warnings(runs)
+
+
+def write_comparison(splits: Mapping[str, Sequence[Compared]], path: Path) -> Path:
+    """Write the page that shows the runs side by side, for every split on which all of them were evaluated.
 
     Raises `ConfigError` with fewer than two runs.
     """
-    if len(runs) < 2:
+    parts = [_Part(split, runs) for split, runs in splits.items()]
+    if not parts or len(parts[0].runs) < 2:
         raise ConfigError("a comparison needs two runs or more that have been evaluated")
-    text = (
-        environment()
-        .get_template("compare.html.jinja")
-        .render(
-            runs=runs,
-            rows=[{**row, "name": _name(runs, row["policy"])} for row in comparison_rows(runs)],
-            warnings=warnings(runs),
-            differing=differing(runs),
-            style=asset("style.css"),
-            solved=_solved,
-        )
+    page = environment().get_template("compare.html.jinja")
+    text = page.render(
+        parts=parts, runs=parts[0].runs, differing=differing(parts[0].runs), style=asset("style.css"), solved=_solved
     )
     write_atomically(path, text)
     return path
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One split of the page."""
+
+    split: str
+    runs: Sequence[Compared]
+
+    @property
+    def warnings(self) -> list[str]:
+        return warnings(self.runs)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [{**row, "name": _name(self.runs, row["policy"])} for row in comparison_rows(self.runs)]
+
+    @property
+    def together(self) -> list[Together]:
+        """Differences over all runs, where they are one experiment under several seeds."""
+        return together([run.evaluation for run in self.runs]) if replicas(self.runs) else []
+
+    def named(self, policy: str) -> str:
+        return ROLES[policy] if policy in ROLES else name_of(policy, self.runs[0].evaluation.titles)
 
 
 def _name(runs: Sequence[Compared], policy: str) -> str:

@@ -42,25 +42,44 @@ def report_runs(configs: Sequence[RunConfig]) -> Reports:
     """
     if len(configs) > 1:
         _require_evaluations(configs)
-    found, compared = [], []
+    found = []
     for config in configs:
         with Run.open(config) as run:
-            path = run.evaluation / "dev.json"
             report = write_report(run)
-            evaluation = Evaluation.load(path) if path.exists() else None
+        evaluation = _evaluation(config, "dev")
         csv = run.evaluation / "csv" / "dev" if evaluation is not None else None
         rows = tables(evaluation) if evaluation is not None else {}
         found.append(Reported(run=config.name, report=report, csv=csv, tables=rows))
-        if evaluation is not None:
-            compared.append(Compared(config.name, evaluation, config.model_dump(mode="json")))
     first = configs[0].runs_dir / configs[0].name
-    comparison = write_comparison(compared, first / "comparison.html") if len(configs) > 1 else None
+    comparison = write_comparison(_splits(configs), first / "comparison.html") if len(configs) > 1 else None
     return Reports(reports=tuple(found), comparison=comparison)
+
+
+def _splits(configs: Sequence[RunConfig]) -> dict[str, list[Compared]]:
+    """The runs by split, for the splits on which all of them were evaluated."""
+    found = {}
+    for split in ("dev", "test"):
+        evaluations = [_evaluation(config, split) for config in configs]
+        found[split] = [
+            Compared(config.name, evaluation, config.model_dump(mode="json"))
+            for config, evaluation in zip(configs, evaluations, strict=True)
+            if evaluation is not None
+        ]
+    return {split: runs for split, runs in found.items() if len(runs) == len(configs)}
+
+
+def _evaluation(config: RunConfig, split: str) -> Evaluation | None:
+    path = _folder(config) / f"{split}.json"
+    return Evaluation.load(path) if path.exists() else None
+
+
+def _folder(config: RunConfig) -> Path:
+    return config.runs_dir / config.name / "evaluation"
 
 
 def _require_evaluations(configs: Sequence[RunConfig]) -> None:
     for config in configs:
-        if not (config.runs_dir / config.name / "evaluation" / "dev.json").exists():
+        if not (_folder(config) / "dev.json").exists():
             raise ConfigError(
                 f"the run {config.name} has not been evaluated, so it cannot be compared: run `memroute evaluate` first"
             )

@@ -27,7 +27,7 @@ from evaluation.report.details import MARK, _later_prompts
 from evaluation.report.html import write_report
 from evaluation.report.runs import report_runs
 from evaluation.report.terminal import print_table
-from evaluation.result import Evaluation
+from evaluation.result import Comparison, Evaluation
 from evaluation.retrained import (
     UNCHANGED,
     Ablated,
@@ -46,7 +46,7 @@ from router.context import InContext
 from router.decisions import InDecision
 from router.table import RoutingTable
 from synth.facts import Episode, EpisodeKey, InRecord
-from synth.runs import Run
+from synth.runs import Run, dump_config
 
 CHEAP = ("none", "random", *PROVIDERS, "overlap", "knn", "prompt_route_rules", "trained")
 VOID = {"meta", "input", "br", "line", "rect", "circle", "polyline"}
@@ -450,6 +450,46 @@ async def test_runs_are_compared_with_what_differs(tmp_path: Path, monkeypatch: 
     (configs[1].runs_dir / "made" / "evaluation" / "dev.json").unlink()
     with pytest.raises(ConfigError, match="memroute evaluate"):
         report_runs(configs)
+
+
+async def test_seeds_of_one_experiment_are_taken_together_on_every_split_that_all_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = []
+    for seed, best in enumerate(("expel", "awm")):
+        with made_run(tmp_path / f"seed{seed}", tasks=35, policies=CHEAP) as opened:
+            serve_tables(opened, monkeypatch)
+            await evaluate(opened)
+            path = opened.evaluation / "dev.json"
+            made = compared_made(Evaluation.load(path), best, (0.1 * seed, 0.1 * seed + 0.04))
+            path.write_text(made.model_dump_json(), encoding="utf-8")
+            (opened.evaluation / "test.json").write_text(
+                made.model_copy(update={"split": "test"}).model_dump_json(), encoding="utf-8"
+            )
+            configs.append(opened.config.model_copy(update={"seed": seed}))
+            (opened.root / "config.yaml").write_text(dump_config(configs[-1]), encoding="utf-8")
+    written = report_runs(configs)
+    assert written.comparison is not None
+    text = " ".join(parsed(written.comparison.read_text(encoding="utf-8")).text)
+    assert "Policies on dev" in text
+    assert text.count("All runs together") == 2
+    assert "Recommended router Best single +7.0 +5.6 to +8.4 200 +2.0 0.0 to +4.0 +12.0 +10.0 to +14.0" in " ".join(
+        text.split()
+    )
+    (configs[1].runs_dir / "made" / "evaluation" / "test.json").unlink()
+    changed = configs[1].evaluate.model_copy(update={"bootstrap": 123})
+    written = report_runs([configs[0], configs[1].model_copy(update={"evaluate": changed})])
+    assert written.comparison is not None
+    text = " ".join(parsed(written.comparison.read_text(encoding="utf-8")).text)
+    assert "All runs together" not in text
+    assert "on test" not in text
+
+
+def compared_made(evaluation: Evaluation, best: str, interval: tuple[float, float]) -> Evaluation:
+    """With one comparison: heads, recommended, against the best single provider, over 100 tasks."""
+    low, high = interval
+    one = Comparison(policy="heads", against=best, delta=(low + high) / 2, ci_low=low, ci_high=high, n=100)
+    return evaluation.model_copy(update={"best_single": best, "recommended": "heads", "comparisons": (one,)})
 
 
 def test_runs_of_different_suites_are_no_comparison_of_policies() -> None:

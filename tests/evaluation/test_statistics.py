@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.statistics import Bootstrap, SignFlip, benjamini_hochberg, entropy_bits, headroom, holm
+from evaluation.statistics import (
+    Bootstrap,
+    Estimate,
+    SignFlip,
+    benjamini_hochberg,
+    entropy_bits,
+    headroom,
+    holm,
+    pooled,
+)
 
 NAN = math.nan
 outcomes = st.lists(st.sampled_from([0.0, 0.5, 1.0, NAN]), min_size=1, max_size=40)
@@ -67,6 +76,24 @@ def test_interval_holds_the_mean_and_stays_in_range(values: list[float]) -> None
         assert 0 <= estimate.low <= estimate.high <= 1
         assert 0 <= estimate.mean <= 1
         assert estimate.n == sum(not math.isnan(value) for value in values)
+
+
+def test_pooled_runs_agree_with_a_bootstrap_over_all_their_tasks() -> None:
+    draw = np.random.default_rng(0)
+    runs = [draw.choice([-1.0, 0.0, 1.0], p=[0.2, 0.5, 0.3], size=size) for size in (200, 400, 600)]
+    each = [Bootstrap(len(run), 4000, seed=1).estimate(run) for run in runs]
+    whole = Bootstrap(1200, 4000, seed=1).estimate(np.concatenate(runs))
+    found = pooled([estimate for estimate in each if estimate])
+    assert whole is not None
+    assert found.n == 1200
+    assert found.mean == pytest.approx(whole.mean)
+    assert (found.low, found.high) == pytest.approx((whole.low, whole.high), abs=0.004)
+
+
+def test_one_run_pools_to_itself_and_a_small_one_weighs_little() -> None:
+    one = Estimate(0.5, 0.4, 0.6, 300)
+    assert pooled([one]) == Estimate(0.5, pytest.approx(0.4), pytest.approx(0.6), 300)
+    assert pooled([one, Estimate(0.1, -0.1, 0.3, 100)]).mean == pytest.approx(0.4)
 
 
 def test_sign_flip_agrees_with_the_exact_sign_test() -> None:
