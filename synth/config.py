@@ -265,8 +265,9 @@ class TrainConfig(Section):
     """Linear layers that get adapters, by the last part of their names; each must be found in the base model."""
     upper_layers: float = Field(default=0.5, gt=0, le=1)
     """Share of the layers, from the top, that get adapters."""
-    labels: Literal["soft", "hard"] = "soft"
-    """What marks are trained on: mean correctness as it is, or 1 from 0.5 up and 0 below."""
+    labels: Literal["soft", "hard", "distilled"] = "soft"
+    """What marks are trained on: mean correctness as it is; 1 from 0.5 up and 0 below; or, at Begin, its mean with what
+    heads that have not seen the task expect."""
     candidate_order: Literal["config", "shuffled"] = "config"
     """Order of a Begin prompt's candidates in training: the config's, in which marks are asked later, or drawn by task;
     the json codec always draws it."""

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from router.features import Evidence
 from router.policies.heads import HeadsModel
-from router.sight import forecasts, in_words
+from router.sight import in_words
 from router.table import RoutingTable
 from train.heads import encoder_identity, fit_heads_and_forecast, training_table
 
@@ -24,6 +25,8 @@ class Forecast:
     """Fitted on all tasks: those that forecast when the router is asked."""
     chances: Mapping[str, tuple[str, ...]]
     """By task, in words, one per provider: from heads that were not fitted on it."""
+    predicted: Mapping[str, Mapping[str, float]]
+    """The same by task and provider, as correctness from 0 to 1."""
 
     @classmethod
     def of_run(cls, run: Run, tasks: Collection[str] | None = None) -> Self:
@@ -38,6 +41,15 @@ class Forecast:
         known = [row for row in table.rows if tasks is None or row.task_id in tasks]
         fitted = table.model_copy(update={"rows": tuple(known)})
         heads, predicted = fit_heads_and_forecast(fitted, seed=seed, encoder=encoder)
-        unseen = forecasts(heads, table) if len(known) < len(table.rows) else {}
-        seen = {row.task_id: in_words(values) for row, values in zip(known, predicted.tolist(), strict=True)}
-        return cls(heads, unseen | seen)
+        found = _predictions(heads, table) if len(known) < len(table.rows) else {}
+        found |= {row.task_id: values for row, values in zip(known, predicted.tolist(), strict=True)}
+        return cls(
+            heads=heads,
+            chances={task: in_words(values) for task, values in found.items()},
+            predicted={task: dict(zip(table.providers, values, strict=True)) for task, values in found.items()},
+        )
+
+
+def _predictions(heads: HeadsModel, table: RoutingTable) -> dict[str, list[float]]:
+    values = heads.predict([Evidence.of_row(row) for row in table.rows])
+    return {row.task_id: of_row for row, of_row in zip(table.rows, values.tolist(), strict=True)}

@@ -55,13 +55,16 @@ class Job:
     """What routing value is measured on while training; None without an exploration table or validation rows."""
     forecast: Forecast | None = None
     """What the heads expect, where the model is shown it."""
+    taught: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the heads expect by task and provider, where Begin's labels are distilled from it."""
 
     @classmethod
     def of_run(cls, run: Run, config: TrainConfig | None = None, tasks: Collection[str] | None = None) -> Job:
         """The run's training, with other settings (`config`), or on the rows of these tasks alone (`tasks`)."""
         config, table = config or run.config.train, run.table("explore")
         cards = provider_cards(run.config.providers)
-        forecast = Forecast.of_run(run, tasks) if config.forecast else None
+        expected = Forecast.of_run(run, tasks) if config.forecast or config.labels == "distilled" else None
+        forecast = expected if config.forecast else None
         if forecast is None and _written_alike(config, run.config.train):
             rows, validation = load_rows(run, "train"), load_rows(run, "validation")
         else:
@@ -77,6 +80,7 @@ class Job:
             metrics=run.metrics,
             held_out=HeldOut.of_table(RoutingTable.load(table), held_out, forecast) if table.exists() else None,
             forecast=forecast,
+            taught=expected.predicted if expected is not None and config.labels == "distilled" else {},
         )
 
     @property
@@ -107,7 +111,8 @@ class Job:
     @property
     def fingerprint(self) -> str:
         """Equal for trainings that must give the same adapter."""
-        return content_hash(_settings(self.config), self.seed, self.dataset_hash, self.template_hash)
+        taught = (self.taught,) if self.taught else ()
+        return content_hash(_settings(self.config), self.seed, self.dataset_hash, self.template_hash, *taught)
 
     @property
     def phases(self) -> dict[str, int]:

@@ -50,7 +50,7 @@ def _marks_material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) ->
         return marks_loss(inner, inputs, marks.yes, marks.no)
 
     return Material(
-        examples=encode_rows([_labelled(job, row) for row in job.rows], marks, job.config.max_tokens),
+        examples=encode_rows([labelled(job, row) for row in job.rows], marks, job.config.max_tokens),
         collate=collate_examples,
         loss=loss,
         way="all candidates of a prompt in one pass",
@@ -151,12 +151,20 @@ def _linear(model: Any) -> list[str]:
     ]
 
 
-def _labelled(job: Job, row: Row) -> Row:
-    """The row with soft labels as they are, or made hard."""
-    if job.config.labels == "soft":
+def labelled(job: Job, row: Row) -> Row:
+    """The row with soft labels as they are, made hard, or halfway to what heads expect that have not seen its task.
+
+    Distilling from a cross-fitted teacher (Hinton et al. 2015) takes out much of what is chance in one run's outcome.
+    """
+    pairs = list(zip(row.candidates, row.targets, strict=True))
+    if job.config.labels == "hard":
+        targets = tuple(None if target is None else float(target >= 0.5) for _, target in pairs)
+    elif job.config.labels == "distilled" and row.phase == "begin":
+        expected = job.taught[row.task_id]
+        targets = tuple(None if target is None else (target + expected[name]) / 2 for name, target in pairs)
+    else:
         return row
-    hard = tuple(None if target is None else float(target >= 0.5) for target in row.targets)
-    return row.model_copy(update={"targets": hard})
+    return row.model_copy(update={"targets": targets})
 
 
 def _arguments(job: Job) -> Any:

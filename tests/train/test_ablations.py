@@ -33,8 +33,10 @@ from synth.warmup import warm_up
 from train.ablations import Request, bench_ablations
 from train.asked import load_table, load_trained, train_and_ask
 from train.changes import HIDDEN, changes_for
+from train.forecast import Forecast
 from train.heads import train_heads
 from train.job import Job
+from train.trainers import labelled
 
 BEGIN = ("no_probe", "scores_shown", "begin_by_judge")
 
@@ -253,6 +255,26 @@ def test_changes_of_in_and_end_are_compared_by_fresh_runs(explored, capsys):
     capsys.readouterr()
     assert bench_ablations([explored], request) == table
     assert capsys.readouterr().err.count("done already") >= 2
+
+
+def test_labels_may_lie_halfway_to_what_heads_expect_that_have_not_seen_the_task(explored):
+    distilled = explored.train.model_copy(update={"labels": "distilled"})
+    with Run.open(explored) as run:
+        plain, job = Job.of_run(run), Job.of_run(run, distilled)
+        expected = Forecast.of_run(run).predicted
+    assert job.rows == plain.rows
+    assert job.forecast is None
+    assert job.fingerprint not in {plain.fingerprint, dataclasses.replace(job, taught={}).fingerprint}
+    for row in plain.rows:
+        targets = labelled(job, row).targets
+        if row.phase == "begin":
+            halfway = [
+                None if target is None else pytest.approx((target + expected[row.task_id][name]) / 2)
+                for name, target in zip(row.candidates, row.targets, strict=True)
+            ]
+            assert list(targets) == halfway
+        else:
+            assert targets == row.targets
 
 
 def test_a_language_model_may_be_shown_what_the_heads_expect(explored, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from made_explored import NAMES, named_table
 
 import train.heads
-from router.sight import CHANCES, forecasts
+from router.sight import CHANCES, forecasts, in_words
 from train.forecast import Forecast
 from train.heads import Choice, LogisticSettings, NearnessSettings, fit_heads
 
@@ -41,6 +41,15 @@ def test_forecasts_are_worth_something_and_those_of_the_final_heads_are_the_runs
     places = np.asarray([[CHANCES.index(word) for word in found.chances[row.task_id]] for row in table.rows])
     correct = np.asarray([[row.correctness(name) for name in NAMES] for row in table.rows])
     assert correct[places >= 3].mean() > correct[places <= 1].mean() + 0.2
+
+
+def test_the_words_are_those_of_the_predicted_correctness():
+    table = named_table(60, seed=1)
+    for found in (Forecast.of_table(table), Forecast.of_table(table, tasks={row.task_id for row in table.rows[:40]})):
+        assert {task: in_words(values[name] for name in NAMES) for task, values in found.predicted.items()} == (
+            found.chances
+        )
+        assert len({tuple(values.values()) for values in found.predicted.values()}) > 20
 
 
 def test_tasks_that_are_left_out_are_forecast_by_heads_of_the_others_and_strangers_not_at_all():
