@@ -38,6 +38,7 @@ from serve.messages import (
     StepRequest,
 )
 from serve.sessions import Retry, Sessions
+from synth.runs import own_version
 
 log = structlog.get_logger("memroute.serve")
 
@@ -93,6 +94,7 @@ def make_app(sessions: Sessions, keys: Keys) -> FastAPI:
     """The app over a service that the caller starts and closes."""
     app = FastAPI(
         title="memroute",
+        version=own_version(),
         summary="Decides which agent memory to retrieve from, when to show working memory, and who keeps the run",
         docs_url=None,
         redoc_url=None,

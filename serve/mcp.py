@@ -31,7 +31,7 @@ from serve.opening import open_sessions
 from serve.rendering import quoted_skills
 from serve.sessions import Sessions
 from synth.config import RunConfig
-from synth.runs import RunInUse
+from synth.runs import RunInUse, own_version
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -166,7 +166,7 @@ def make_server(memory: Memory) -> MCPServer:
     from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
 
-    server = MCPServer("memroute", instructions=INSTRUCTIONS)
+    server = MCPServer("memroute", instructions=INSTRUCTIONS, version=own_version())
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     async def retrieve(

@@ -265,6 +265,11 @@ def _environment(seed: int) -> dict[str, Any]:
     }
 
 
+def own_version() -> str:
+    """memroute's version; `unknown` where it runs from a checkout that was never installed."""
+    return _version("memroute") or "unknown"
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

@@ -209,12 +209,15 @@ def test_every_key_is_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch) -
         assert len(compared) == 6
 
 
-def test_the_app_is_an_openapi_with_its_security(tmp_path: Path) -> None:
+def test_the_app_is_an_openapi_with_its_security(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.app.own_version", lambda: "9.8.7")
+
     async def schema() -> httpx.Response:
         async with served(tmp_path) as sessions, calling(sessions, KEYS, "acme") as client:
             return await client.get("/openapi.json")
 
     document = asyncio.run(schema()).json()
+    assert document["info"]["version"] == "9.8.7"
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert set(document["paths"]["/v1/sessions"]["post"]["responses"]) >= {"201", "401", "413", "422", "507"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,12 @@ async def test_what_one_task_stores_the_next_retrieves_and_explains(tmp_path: Pa
         assert "notes chose notes among 2; 2 had something." in told["summary"]
         told = await call(client, "explain", session_id=first["session_id"])
         assert "Offered to notes (stored), lessons (stored)." in told["summary"]
+
+
+async def test_a_client_is_told_what_it_speaks_to(tmp_path: Path) -> None:
+    async with served(tmp_path) as sessions, Client(own(sessions, "default")) as client:
+        assert client.server_info.name == "memroute"
+        assert client.server_info.version == importlib.metadata.version("memroute")
 
 
 async def test_namespaces_of_two_servers_do_not_meet(tmp_path: Path) -> None:
