@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.machinery
 import importlib.util
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+BENCHES = [path for path in sorted(SCRIPTS.glob("bench_*")) if not path.suffix]
 
 
 @pytest.fixture
@@ -127,6 +129,41 @@ def test_shell_scripts_are_sound_and_executable(name: str) -> None:
     assert os.access(script, os.X_OK)
     assert subprocess.run(["bash", "-n", str(script)]).returncode == 0
     assert "set -euo pipefail" in script.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", BENCHES, ids=lambda script: script.name)
+def test_a_bench_needs_nothing_before_it_has_the_projects_python(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
+    assert os.access(script, os.X_OK)
+    assert text.startswith("#!/usr/bin/env python3\n")
+    body = ast.parse(text).body
+    switch = next(place for place, statement in enumerate(body) if "use_own_python()" in ast.unparse(statement))
+    before = [
+        (statement.module or "") if isinstance(statement, ast.ImportFrom) else statement.names[0].name
+        for statement in body[:switch]
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+    ]
+    assert {name.split(".")[0] for name in before} <= {*sys.stdlib_module_names, "own_python"}
+
+
+def test_a_script_goes_on_in_the_projects_python(tmp_path: Path) -> None:
+    """A Python without memroute hands over to the one that set-up makes; one that has it stays."""
+    scripts, setups = tmp_path / "project" / "scripts", tmp_path / "setups"
+    scripts.mkdir(parents=True)
+    (scripts / "own_python.py").write_bytes((SCRIPTS / "own_python.py").read_bytes())
+    made = scripts.parent / ".venv" / "bin"
+    fake_program(tmp_path, "python", f'exec "{sys.executable}" "$@"')
+    fake_program(scripts, "setup", f'mkdir -p "{made}" && cp "{tmp_path}/python" "{made}" && echo >>"{setups}"')
+    (scripts / "bench").write_text(
+        "import importlib.metadata, json, sys\nfrom own_python import use_own_python\nroot = use_own_python()\n"
+        "importlib.metadata.version('memroute')\nprint(json.dumps([str(root), str(root) in sys.path, sys.argv[1:]]))\n"
+    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    for python, expected in (("bare/bin/python", 1), ("python", 1), ("bare/bin/python", 2)):
+        command = [str(tmp_path / python), str(scripts / "bench"), "--only", "a b"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert json.loads(done.stdout) == [str(scripts.parent), True, ["--only", "a b"]]
+        assert len(setups.read_text().splitlines()) == expected
 
 
 def test_bench_explore_measures_the_episodes_that_it_ran() -> None:

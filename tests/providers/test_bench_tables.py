@@ -14,12 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def bench() -> Any:
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     loader = SourceFileLoader("bench_providers_script", str(ROOT / "scripts" / "bench_providers"))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
-    module = sys.modules[loader.name] = module_from_spec(spec)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, loader.name, module)
     loader.exec_module(module)
     return module
 
