@@ -350,3 +350,25 @@ def test_cache_shows_what_is_kept_and_deletes_only_what_was_chosen(
     assert json.loads(out[out.index("{") :])["kept"][0]["answers"] == 2
     assert memroute.main(["cache", "prune", str(config), "--all"]) == 0
     assert "2 answers deleted" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_what_a_stage_freed_goes_back_to_the_system() -> None:
+    if not Path("/lib/x86_64-linux-gnu/libc.so.6").exists():
+        pytest.skip("another C library")
+    script = (
+        "import memroute\n"
+        "def resident():\n"
+        "    return int(open('/proc/self/statm').read().split()[1]) // 256\n"
+        "blocks = [bytearray(60_000) for _ in range(4000)]\n"
+        "last = bytearray(60_000)\n"  # holds the top of the heap, so that freeing alone gives nothing back
+        "full = resident()\n"
+        "del blocks\n"
+        "freed = resident()\n"
+        "memroute._give_back_memory()\n"
+        "print(full - freed, full - resident())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    by_freeing, by_giving_back = map(int, done.stdout.split())
+    assert by_freeing < 50
+    assert by_giving_back > 200
