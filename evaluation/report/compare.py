@@ -67,8 +67,8 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def replicas(runs: Sequence[Compared]) -> bool:
-    """Whether the runs are one experiment under several seeds."""
-    return [key for key, _ in differing(runs)] == ["seed"] and not warnings(runs)
+    """Whether the runs are one experiment under several seeds, whichever policies each was asked to compare."""
+    return {key for key, _ in differing(runs)} - {"evaluate.policies"} == {"seed"} and not warnings(runs)
 
 
 def write_comparison(splits: Mapping[str, Sequence[Compared]], path: Path) -> Path:

@@ -466,7 +466,8 @@ async def test_seeds_of_one_experiment_are_taken_together_on_every_split_that_al
             (opened.evaluation / "test.json").write_text(
                 made.model_copy(update={"split": "test"}).model_dump_json(), encoding="utf-8"
             )
-            configs.append(opened.config.model_copy(update={"seed": seed}))
+            asked = opened.config.evaluate.model_copy(update={"policies": "all" if seed else CHEAP})
+            configs.append(opened.config.model_copy(update={"seed": seed, "evaluate": asked}))
             (opened.root / "config.yaml").write_text(dump_config(configs[-1]), encoding="utf-8")
     written = report_runs(configs)
     assert written.comparison is not None
