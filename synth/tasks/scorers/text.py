@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from providers.errors import SuiteError
 from providers.types import Outcome, Task
-from synth.tasks.factbook_score import parse_number, text_key, unit_key, units_agree
+from synth.tasks.factbook_score import text_key
 from synth.tasks.scorers.base import verdict
+from synth.tasks.scorers.figures import figure, same_unit
 
 if TYPE_CHECKING:
     import regex
+
+_MINUS = re.compile(r"(?<![\w)])[-−](?=[$€£]?\.?\d)")
 
 REGEX_SECONDS = 2.0
 """A pattern that takes longer is the suite's fault, not the answer's."""
@@ -29,7 +33,8 @@ class Exact:
 class Numeric:
     """The same figure: currency, percent signs, thousands separators and words such as `million` are read.
 
-    `tolerance` is relative (0.01 is one per cent). An answer may leave out the gold's unit, but not give another one.
+    `tolerance` is relative (0.01 is one per cent). An answer may leave out the gold's unit, but not give another one:
+    nothing is converted. `1,234` is read as in English, `1.234,5` and `1,5` as in most of Europe.
     """
 
     def __init__(self, tolerance: float = 0.0) -> None:
@@ -38,13 +43,13 @@ class Numeric:
         self._tolerance = max(tolerance, 1e-14)
 
     def score(self, task: Task, answer: str) -> Outcome:
-        gold, given = parse_number(str(task.gold)), parse_number(answer)
+        gold, given = figure(str(task.gold)), figure(answer)
         if gold is None:
             raise SuiteError(f"The gold of task {task.id} is no figure: give it another scorer than numeric.")
         if given is None:
             return verdict(False, "the answer is no single figure")
         near = math.isclose(given[0], gold[0], rel_tol=self._tolerance)
-        return verdict(near and (not gold[1] or units_agree(unit_key(gold[1]), given[1])))
+        return verdict(near and same_unit(gold[1], given[1]))
 
 
 class Regex:
@@ -70,8 +75,13 @@ def _compiled(gold: str, task_id: str) -> regex.Pattern[str]:
 
 def _same(gold: str, answer: str) -> bool:
     """Texts without a letter or digit (`!`, `+`) are compared as they stand."""
-    key = text_key(gold)
-    return text_key(answer) == key if key else answer.strip() == gold.strip()
+    key = _key(gold)
+    return _key(answer) == key if key else answer.strip() == gold.strip()
+
+
+def _key(text: str) -> str:
+    """The minus of a number is no punctuation: `-5` is not `5`."""
+    return text_key(_MINUS.sub("minus ", text))
 
 
 def gold_text(gold: Any) -> str:

@@ -79,6 +79,18 @@ async def correct(scorer: Scorer, gold: Any, answer: str | None) -> bool | None:
         ("北京", "北 京", True),
         ("“Yes”", "Yes", False),  # only ASCII punctuation is dropped
         ("None", "None", True),
+        ("ﬁne", "fine", False),  # nothing is normalised: a ligature
+        ("é", "e\u0301", False),  # nor an accent that is a character of its own
+        ("5", "€5", False),  # only the dollar is a currency
+        ("5 km", "5km", True),
+        ("5 km", "5", False),  # gold with a unit is a string
+        ("1.5", "1,5", False),
+        ("17", "None", False),
+        ("Ann;Bob", "Ann, Bob", True),
+        ("Ann, 1000", "Ann, $1000", True),
+        ("Ann, 1000", "Ann, 1,000", False),  # which makes three elements of it
+        (", ", ",", True),
+        ("٣", "3", True),  # Python reads all digits
     ],
 )
 def test_gaia_keeps_to_the_leaderboards_rules(gold: str, answer: str, expected: bool) -> None:
@@ -110,6 +122,13 @@ def test_gaia_reads_a_number_however_it_is_marked(value: float, form: str) -> No
         ("!", "!", True),
         ("!", "?", False),
         ("C", "C++", True),  # punctuation does not count
+        ("-5", "5", False),  # but the minus of a number does
+        ("-5", "−5", True),
+        ("5", "-5", False),
+        ("-$5", "$5", False),
+        ("2010-2012", "2010 2012", True),
+        ("None", "none", True),
+        ("ﬁne", "fine", True),  # a ligature
         ("Ann", "Ann and Bob", False),
     ],
 )
@@ -135,6 +154,48 @@ async def test_exact_ignores_case_accents_articles_and_punctuation(gold: Any, an
         ("-3", "−3", 0, True),  # a typographic minus
         ("12", "twelve", 0, False),
         ("12", "between 11 and 13", 0, False),
+        ("€5", "5 EUR", 0, True),
+        ("$5", "€5", 0, False),
+        ("¥100", "100 yen", 0, True),
+        ("-$5", "$-5", 0, True),
+        ("1234.56", "1.234,56", 0, True),
+        ("1234.56", "1 234.56", 0, True),
+        ("1234.56", "1'234.56", 0, True),
+        ("1234.5", "1\u202f234,5", 0, True),  # a narrow space that does not break
+        ("1,000,000", "1.000.000", 0, True),
+        ("1234567", "12,34,567", 0, True),
+        ("1.5", "1,5", 0, True),
+        ("1,234", "1.234", 0, False),  # as in English
+        ("1e3", "1000", 0, True),
+        ("1.2e6", "1.2 million", 0, True),
+        ("2 bn", "2 billion", 0, True),
+        ("12 million", "12 m", 0, False),  # metres
+        ("12 months", "12 million", 0, False),
+        ("5", "+5", 0, True),
+        ("5", "５", 0, True),
+        ("5", "**5**", 0, True),
+        ("5", "(about) 5 (of them)", 0, True),
+        ("100", "100-200", 0, False),
+        ("5", "5 to 6", 0, False),
+        ("5", "5 or 6", 0, False),
+        ("1", "1/2", 0, False),
+        ("5", "5.5.5", 0, False),
+        ("1997", "1997-01-02", 0, False),
+        ("3", "3rd", 0, False),
+        ("5 km2", "5 square kilometres", 0, True),
+        ("5 km2", "5 km²", 0, True),
+        ("5 km", "5 km2", 0, False),
+        ("5 km", "5,000 m", 0, False),  # nothing is converted
+        ("12 °C", "12 degrees Celsius", 0, True),
+        ("12 °C", "12 °F", 0, False),
+        ("5 h", "5 hours", 0, True),
+        ("5 m/s", "5 metres per second", 0, True),
+        ("3.5% of GDP", "3.5 percent", 0, True),
+        ("3.5% of GDP", "3.5 km", 0, False),
+        ("8 per 1,000 people", "8", 0, True),
+        ("8 per 1,000 people", "8 per 100 people", 0, False),
+        ("12", "None", 0, False),
+        ("12", "1e400", 0, False),
     ],
 )
 async def test_numeric_reads_units_separators_and_words(
@@ -170,6 +231,7 @@ async def test_no_gold_is_unscored_and_no_answer_is_wrong(name: str) -> None:
     assert await correct(scorer, "1", None) is False
     assert await correct(scorer, "1", "  ") is False
     assert await correct(scorer, "1", "1") is True
+    assert await correct(scorer, "None", None) is False  # the leaderboard reads no answer as the text "None"
 
 
 CHECK = "import json, sys; case = json.load(sys.stdin); print('seen', case['id']); sys.exit({})"
