@@ -8,13 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import resource
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import IO, Any
 
 CPU_SECONDS = 60
 MEMORY_BYTES = 4 * 2**30
@@ -22,7 +21,9 @@ MOST_UNPACKED = 200_000_000
 MOST_RATIO = 200
 """Of unpacked to packed bytes in a whole archive; text reaches about 20."""
 MOST_COLUMNS = 60
-_ROW = re.compile(rb"<row[\s>]")
+MOST_TEXTS = 200_000
+"""Shared texts of a workbook that are parsed."""
+_ROW_STARTS = (b"<row ", b"<row>", b"<row\n")
 
 
 class Unreadable(Exception):
@@ -53,32 +54,90 @@ def _page(number: int, page: Any) -> str:
 
 
 def xlsx(data: bytes, most: int) -> str:
-    """Every sheet as rows of cells between bars, as many rows as have room."""
-    from openpyxl import load_workbook
-
+    """Every sheet as rows of cells between bars, as many rows as have room; no more of the file is parsed for it."""
     archive = check_archive(data)
     try:
-        book = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-    except Exception as error:
+        book = _workbook(data)
+        room = most // max(1, len(book.sheetnames))
+        return "\n\n".join(_sheet(sheet, archive, room) for sheet in book.worksheets)
+    except (Unreadable, ModuleNotFoundError, MemoryError):
+        raise
+    except Exception as error:  # openpyxl lets through whatever its parts raise
         raise Unreadable(f"it is no readable workbook ({type(error).__name__}: {error})") from error
-    room = most // max(1, len(book.sheetnames))
-    sheets = []
-    for sheet in book.worksheets:
-        rows = (_row(cells) for cells in sheet.iter_rows(values_only=True, max_col=MOST_COLUMNS))
-        count = sheet.max_row or _rows_in(archive, sheet._worksheet_path)
-        sheets.append(f"## Sheet {sheet.title}\n" + _up_to((row for row in rows if row), room, f"about {count:,} rows"))
-    return "\n\n".join(sheets)
+
+
+def _workbook(data: bytes) -> Any:
+    """The workbook; openpyxl alone would parse all shared texts, and whole sheets to learn how large they are."""
+    from openpyxl.reader.excel import ExcelReader
+    from openpyxl.worksheet._read_only import ReadOnlyWorksheet
+    from openpyxl.xml.constants import SHARED_STRINGS
+
+    class Sheet(ReadOnlyWorksheet):  # type: ignore[misc]
+        def _get_size(self) -> None:
+            """Rows are taken as they come: what a file states of their number is often wrong."""
+
+    class Reader(ExcelReader):  # type: ignore[misc]
+        def read_strings(self) -> None:
+            part = self.package.find(SHARED_STRINGS)
+            if part is not None:
+                self.shared_strings = _SharedTexts(self.archive.open(part.PartName[1:]))
+
+        def read_worksheets(self) -> None:
+            for sheet, part in self.parser.find_sheets():
+                if part.target not in self.valid_files:
+                    continue
+                if "chartsheet" in part.Type:
+                    self.read_chartsheet(sheet, part)
+                else:
+                    self.wb._sheets.append(Sheet(self.wb, sheet.name, part.target, self.shared_strings))
+
+    reader = Reader(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
+    reader.read()
+    return reader.wb
+
+
+class _SharedTexts:
+    """A workbook's table of texts, parsed as far as it was asked for, and never further than `MOST_TEXTS`."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._known: list[str] = []
+        self._left = self._parsed(source)
+
+    def __getitem__(self, place: int) -> str:
+        self._known += islice(self._left, max(0, min(place + 1, MOST_TEXTS) - len(self._known)))
+        if place >= MOST_TEXTS:
+            return "(text left out)"
+        return self._known[place]
+
+    @staticmethod
+    def _parsed(source: IO[bytes]) -> Iterator[str]:
+        from openpyxl.cell.text import Text
+        from openpyxl.xml.functions import iterparse
+
+        for _, node in iterparse(source):
+            if node.tag.endswith("}si"):
+                yield Text.from_tree(node).content
+                node.clear()
+
+
+def _sheet(sheet: Any, archive: zipfile.ZipFile, room: int) -> str:
+    given = sheet.iter_rows(values_only=True, max_col=MOST_COLUMNS)
+    rows = (_row(cells) for cells in given if cells.count(None) < len(cells))
+
+    def whole() -> str:
+        return f"about {_rows_in(archive, sheet._worksheet_path):,} rows"
+
+    return f"## Sheet {sheet.title}\n" + _up_to((row for row in rows if row), room, whole)
 
 
 def _rows_in(archive: zipfile.ZipFile, path: str) -> int:
-    """The rows of a sheet that does not state its size, counted without parsing them."""
+    """The rows of a sheet, counted without parsing them."""
     count, carried = 0, b""
     with archive.open(path) as sheet:
         while chunk := sheet.read(1 << 20):
             text = carried + chunk
-            count += len(_ROW.findall(text))
-            carried = text[text.rfind(b"<") :] if text.rfind(b"<") > text.rfind(b">") else b""
-            count -= len(_ROW.findall(carried))
+            count += sum(text.count(start) for start in _ROW_STARTS)
+            carried = text[1 - len(_ROW_STARTS[0]) :]
     return count
 
 
@@ -150,13 +209,14 @@ def _row(cells: Iterable[Any]) -> str:
     return f"| {' | '.join(shown)} |" if shown else ""
 
 
-def _up_to(pieces: Iterable[str], most: int, whole: str) -> str:
-    """As many whole pieces as have room, and how much there is of them."""
+def _up_to(pieces: Iterable[str], most: int, whole: str | Callable[[], str]) -> str:
+    """As many whole pieces as have room, and how much there is of them, which is asked only where they are cut."""
     kept: list[str] = []
     used, left = 0, iter(pieces)
     for piece in left:
         if used + len(piece) > most and kept:
-            return "\n".join([*kept, f"(cut here; the document has {whole})"])
+            amount = whole if isinstance(whole, str) else whole()
+            return "\n".join([*kept, f"(cut here; the document has {amount})"])
         kept.append(piece[:most])
         used += len(piece) + 1
     return "\n".join(kept)

@@ -307,6 +307,19 @@ def test_text_in_another_charset_than_is_said(encoding: str, kind: str) -> None:
     assert decoded(text.encode(encoding), kind) == text
 
 
+@pytest.mark.parametrize(
+    ("encoding", "kind"),
+    [("cp1252", "text/html; charset=utf-8"), ("utf-8", "text/html; charset=latin-1"), ("cp1252", "text/plain")],
+)
+async def test_a_page_in_a_wrong_charset_is_read(web: Web, tmp_path: Path, encoding: str, kind: str) -> None:
+    words = "Die Länder grenzen an Österreich; dort heißt der größte Fluß Donau, früher auch Tonau."
+    web.pages["/a"] = Page(f"<html><body><p>{words}</p></body></html>".encode(encoding), kind)
+    async with tools(tmp_path) as given:
+        result = await given["open"].call(url=f"{web.url}/a")
+    assert result.error is None
+    assert words in result.observation
+
+
 def test_a_charset_that_the_page_names() -> None:
     page = "<html><head><meta charset='windows-1251'></head><body>Столица Чада — Нджамена</body></html>"
     assert "Нджамена" in decoded(page.encode("cp1251"), "text/html")
