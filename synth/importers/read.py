@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,15 @@ Form = Literal["auto", "openai", "swe-agent", "openhands"]
 FORMS: tuple[Form, ...] = ("auto", "openai", "swe-agent", "openhands")
 
 
+class UnknownForm(UnreadableRun):
+    """A file whose values are runs in none of the known formats."""
+
+
 def read_runs(paths: Sequence[Path], form: Form = "auto", outcomes: Path | None = None) -> list[Finished]:
     """All runs of some files; a folder stands for the runs in it. `outcomes` is a file that says which were correct.
 
-    Raises UnreadableRun that names the file, and the row, of what is no run.
+    Files in a folder that are in no known format, such as an evaluation's results, are passed over with a word on
+    standard error. Raises UnreadableRun that names the file, and the row, of what is no run.
     """
     found = [one for path in paths for one in _of_path(path, form)]
     if not found:
@@ -37,9 +43,14 @@ def _of_path(path: Path, form: Form) -> Iterator[Finished]:
         history = [value for event in events for value in read_json(event)]
         yield _one(path, 1, {"history": history}, "openhands")
         return
-    for file in sorted(path.rglob("*")):
-        if file.suffix in (".traj", ".jsonl", ".json"):
-            yield from _of_path(file, form)
+    for inner in sorted(path.iterdir()):
+        if inner.is_dir():
+            yield from _of_path(inner, form)
+        elif inner.suffix in (".traj", ".jsonl", ".json"):
+            try:
+                yield from _of_path(inner, form)
+            except UnknownForm as error:
+                print(f"import: passed over: {error}", file=sys.stderr)
 
 
 def _of_values(path: Path, values: list[Any], form: Form) -> Iterator[Finished]:
@@ -74,7 +85,7 @@ def _form_of(value: Mapping[str, Any], form: Form, path: Path) -> Form:
     for key, found in (("trajectory", "swe-agent"), ("messages", "openai"), ("history", "openhands")):
         if isinstance(value.get(key), list):
             return found  # type: ignore[return-value]
-    raise UnreadableRun(f"{path} holds no run in a known format: name it with --format ({', '.join(FORMS[1:])})")
+    raise UnknownForm(f"{path} holds no run in a known format: name it with --format ({', '.join(FORMS[1:])})")
 
 
 def _is_event(value: Mapping[str, Any]) -> bool:

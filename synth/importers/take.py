@@ -33,6 +33,8 @@ class Taken(Flow):
     """Runs that each provider keeps, by provider; those that it has already are not counted."""
     skipped: dict[str, int]
     failed: dict[str, int]
+    reasons: dict[str, dict[str, int]]
+    """Why runs were not kept, by provider, with how often."""
     tasks: int = 0
     """Rows of the routing table; 0 where none was written."""
 
@@ -41,7 +43,10 @@ class Taken(Flow):
         said = [f"{self.runs} runs: {self.correct} correct, {self.wrong} wrong, {self.unscored} unscored"]
         for name in sorted({*self.stored, *self.skipped, *self.failed}):
             counts = (self.stored.get(name, 0), self.skipped.get(name, 0), self.failed.get(name, 0))
-            said.append(f"{name}: {counts[0]} stored, {counts[1]} skipped, {counts[2]} failed")
+            why = "; ".join(f"{count} x {reason}" for reason, count in self.reasons.get(name, {}).items())
+            said.append(
+                f"{name}: {counts[0]} stored, {counts[1]} skipped, {counts[2]} failed{f' ({why})' if why else ''}"
+            )
         if self.tasks:
             said.append(f"routing table: {self.tasks} tasks")
         return "\n".join(said)
@@ -71,12 +76,17 @@ async def take_in(run: Run, finished: Sequence[Finished], *, table: bool) -> Tak
         made.save(run.table("explore"))
         run.facts.set_mark("explore", "done")
     counted = {status: Counter(one.provider for one in offers if one.status == status) for status in _STATUSES}
+    reasons: dict[str, Counter[str]] = {}
+    for offer in offers:
+        if offer.reason:
+            reasons.setdefault(offer.provider, Counter())[offer.reason] += 1
     verdicts = Counter(one.outcome.correct for one in finished)
     return Taken(
         runs=len(finished),
         correct=verdicts[True],
         wrong=verdicts[False],
         unscored=verdicts[None],
+        reasons={name: dict(found.most_common()) for name, found in sorted(reasons.items())},
         tasks=0 if made is None else len(made.rows),
         **{status: dict(sorted(counts.items())) for status, counts in counted.items()},
     )

@@ -125,10 +125,22 @@ def test_a_folder_of_the_newer_openhands_events() -> None:
     assert run.trajectory.answer == "All boats are red."
 
 
-def test_a_folder_gives_all_runs_in_it() -> None:
-    names = ("chat.jsonl", "swe/boats__boats-17.traj", "openhands.jsonl", "openhands-sdk")
+def test_a_folder_gives_all_runs_in_it_and_tells_what_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("chat.jsonl", "openhands-sdk", "openhands.jsonl", "swe/boats__boats-17.traj")
     found = read_runs([FINISHED / name for name in names])
     assert {one.trajectory.settings["imported"] for one in found} == set(FORMS) - {"auto"}
+    assert capsys.readouterr().err == ""
+    assert read_runs([FINISHED]) == found
+    said = capsys.readouterr().err
+    assert said.startswith(f"import: passed over: {FINISHED / 'swe' / 'results.json'} holds no run in a known format")
+    with pytest.raises(UnreadableRun, match="known format"):
+        read_runs([FINISHED / "swe" / "results.json"])
+
+
+def test_a_broken_run_in_a_folder_is_an_error_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"messages": []}', encoding="utf-8")
+    with pytest.raises(UnreadableRun, match="no question"):
+        read_runs([tmp_path])
 
 
 @pytest.mark.parametrize(
@@ -240,7 +252,29 @@ def test_the_command_says_what_came_of_it(tmp_path: Path, capsys: pytest.Capture
     assert Taken.model_validate_json(capsys.readouterr().out).stored == {"voyager": 3}
     assert main(call) == 0
     assert capsys.readouterr().out == "3 runs: 1 correct, 1 wrong, 1 unscored\nvoyager: 3 stored, 0 skipped, 0 failed\n"
+    expel = [*call, "--name", "other", "--set", "providers=[expel]"]
+    assert main(expel) == 0
+    assert "expel: 0 stored, 3 skipped, 0 failed (3 x nothing to learn from it)" in capsys.readouterr().out
     assert main([*call[:2], "/no/such/file", *call[3:]]) == 2
+
+
+def test_what_was_imported_goes_from_bank_to_bank_and_stays_the_same(tmp_path: Path) -> None:
+    settings, runs = tmp_path / "config.yaml", tmp_path / "runs"
+    settings.write_text("name: mine\nencoder: {name: hashing}\nproviders: [voyager, awm]\n", encoding="utf-8")
+    where = ["--runs-dir", str(runs)]
+    files = [FINISHED / name for name in ("chat.jsonl", "swe/boats__boats-17.traj", "openhands.jsonl", "openhands-sdk")]
+    assert main(["import", str(settings), *map(str, files), *where]) == 0
+    assert main(["import", str(settings), str(FINISHED / "chat.jsonl"), *where, "--name", "other"]) == 0
+    assert main(["bank", "export", str(runs / "mine"), str(tmp_path / "one.jsonl")]) == 0
+    (runs / "other" / "bank.sqlite").unlink()
+    assert main(["bank", "import", str(runs / "other"), str(tmp_path / "one.jsonl")]) == 0
+    assert main(["bank", "export", str(runs / "other"), str(tmp_path / "two.jsonl")]) == 0
+    one, two = (
+        sorted((tmp_path / name).read_text(encoding="utf-8").splitlines()) for name in ("one.jsonl", "two.jsonl")
+    )
+    assert one == two
+    text = "\n".join(one)
+    assert all(source in text for source in ("https://example.org/ilmen", "/boats/boats.py", "edit 3:3", "ls"))
 
 
 def test_the_formats_are_those_of_the_command() -> None:
