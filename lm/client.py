@@ -39,8 +39,9 @@ class ChatModel:
     """Asks one model. Answers are cached, retried where that may help, and counted by purpose.
 
     The key is read from the environment variable `key_env` at every call (local endpoints need none) and appears in
-    no error, log or cache. `temperature` None leaves the endpoint's own. `timeout` is the time of one call to its last
-    byte. Every method that asks raises `ModelError`.
+    no error, log or cache. `temperature` None leaves the endpoint's own, whatever a call asks for: some models have but
+    one and refuse all others. `thinking_tokens` are added to every answer's limit, against which some count what the
+    model thinks before. `timeout` is the time of one call to its last byte. Every method that asks raises `ModelError`.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ChatModel:
         *,
         temperature: float | None = 0.0,
         options: Mapping[str, Any] | None = None,
+        thinking_tokens: int = 0,
         timeout: float = 120.0,
         retries: int = 4,
         concurrency: int = 8,
@@ -62,6 +64,7 @@ class ChatModel:
         self.model = model
         self.ledger = ledger if ledger is not None else Ledger()
         self._key_env = key_env
+        self.thinking_tokens = thinking_tokens
         self._temperature = temperature
         self._options = dict(options or {})
         self._timeout = timeout
@@ -89,8 +92,8 @@ class ChatModel:
         `top_logprobs` asks for log-probabilities with so many alternatives per token. An empty answer is given as it is
         and not kept.
         """
-        warmth = self._temperature if temperature is None else temperature
-        settings: dict[str, Any] = {self._limit_name: max_tokens}
+        warmth = temperature if temperature is not None and self._temperature is not None else self._temperature
+        settings: dict[str, Any] = {self._limit_name: max_tokens + self.thinking_tokens}
         if warmth is not None:
             settings["temperature"] = warmth
         if warmth != 0:

@@ -74,9 +74,11 @@ class EndpointConfig(Section):
     key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key; the key itself is never written anywhere."""
     temperature: float | None = Field(default=0.0, ge=0)
-    """0 takes the likeliest answer; null leaves the endpoint's own."""
+    """0 takes the likeliest answer; null leaves the endpoint's own, for models that refuse any other."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further fields of every request, e.g. {top_p: 0.9}, as the endpoint spells them."""
+    thinking_tokens: int = Field(default=0, ge=0)
+    """Added to the limit of every answer, for models whose thoughts before it count against that limit."""
     timeout: float = Field(default=120.0, gt=0)
     """Seconds that one call may take, to its last byte."""
     retries: int = Field(default=4, ge=0)

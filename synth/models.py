@@ -71,6 +71,7 @@ class Models:
             endpoint.key_env,
             temperature=endpoint.temperature,
             options=endpoint.options,
+            thinking_tokens=endpoint.thinking_tokens,
             timeout=endpoint.timeout,
             retries=endpoint.retries,
             concurrency=endpoint.concurrency,

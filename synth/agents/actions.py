@@ -20,6 +20,8 @@ ANSWER = "answer"
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "list": list[str]}
 _WORDS = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "list": "list of texts"}
 
+_CUT = " It was cut off: think shorter."
+
 
 class Unreadable(Exception):
     """An answer of the model that is no action; the text is what the model is told."""
@@ -79,13 +81,14 @@ class ActionSpace:
 
     def called(self, completion: Completion) -> Action:
         """The first native tool call. Raises Unreadable where there is none or it is wrong."""
+        cut = _CUT if completion.finish_reason == "length" else ""
         if not completion.tool_calls:
-            raise Unreadable("No tool was called. Call one tool; to end the task, call answer.")
+            raise Unreadable(f"No tool was called.{cut} Call one tool; to end the task, call answer.")
         call = completion.tool_calls[0]
         try:
             arguments = json.loads(call.arguments or "{}")
         except (ValueError, RecursionError):
-            raise Unreadable(f"The arguments of {call.name} are no JSON. Call one tool again.") from None
+            raise Unreadable(f"The arguments of {call.name} are no JSON.{cut} Call one tool again.") from None
         return self._action(completion.text.strip(), call.name, arguments)
 
     def written(self, completion: Completion) -> Action:
@@ -93,7 +96,7 @@ class ActionSpace:
         try:
             turn = read(completion.text, _Written)
         except ValueError:
-            cut = " It was cut off: think shorter." if completion.finish_reason == "length" else ""
+            cut = _CUT if completion.finish_reason == "length" else ""
             raise Unreadable(
                 f'That was no action.{cut} Reply with {{"thought": "...", "action": {{"tool": "...", ...}}}} alone.'
             ) from None

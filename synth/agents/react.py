@@ -75,7 +75,8 @@ class ReAct:
         """What a run of so many steps takes at most, at four characters a token."""
         growth = self.page_chars + self.max_tokens * _TOKEN_CHARS
         shown = [min(self.context_chars, _OPENING_CHARS + step * growth) for step in range(max_steps)]
-        return Usage(prompt_tokens=sum(shown) // _TOKEN_CHARS, completion_tokens=max_steps * self.max_tokens)
+        answers = max_steps * (self.max_tokens + self.model.thinking_tokens)
+        return Usage(prompt_tokens=sum(shown) // _TOKEN_CHARS, completion_tokens=answers)
 
     async def native(self) -> bool:
         """Whether actions are native tool calls; asks the endpoint once where the config leaves it open."""

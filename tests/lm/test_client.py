@@ -113,6 +113,20 @@ async def test_samples_are_told_apart_by_their_seed(endpoint: Endpoint) -> None:
     assert endpoint.requests[0]["seed"] == 3
 
 
+async def test_a_model_of_one_temperature_is_never_sent_another(endpoint: Endpoint) -> None:
+    endpoint.script = [said("a")]
+    for asked in (None, 0.0, 0.5):
+        await model(endpoint, temperature=None).complete(ASK, purpose="router", temperature=asked, sample=3)
+    assert not any("temperature" in request for request in endpoint.requests)
+    assert [request["seed"] for request in endpoint.requests] == [3, 3, 3]
+
+
+async def test_thoughts_that_count_against_the_limit_are_added_to_it(endpoint: Endpoint) -> None:
+    endpoint.script = [said("a")]
+    await model(endpoint, thinking_tokens=4000).complete(ASK, purpose="router", max_tokens=64)
+    assert endpoint.requests[0]["max_tokens"] == 4064
+
+
 async def test_structured_asks_for_a_strict_schema_and_reads_through_prose_and_fences(endpoint: Endpoint) -> None:
     endpoint.script = [said('<think>{"no": 1}</think>Sure:\n```json\n{"provider": "awm", "reason": "fits"}\n```')]
     assert (await model(endpoint).structured(ASK, Choice, purpose="router")) == Choice(provider="awm", reason="fits")

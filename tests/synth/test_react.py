@@ -163,6 +163,23 @@ async def test_native_calls_are_used_where_the_endpoint_obeys_tool_choice(
     assert ("tools" in endpoint.requests[1]) is native
 
 
+async def test_a_model_that_refuses_temperatures_and_thinks_first_is_seen_to_obey(endpoint: Endpoint) -> None:
+    """As OpenAI's reasoning models do: a temperature is an error, and thoughts use up a small limit."""
+
+    def answer(request: dict[str, Any]) -> Play:
+        if "temperature" in request:
+            return Play(400, {"error": {"message": "temperature is not supported"}})
+        if request["max_tokens"] < 1000:
+            return said("", finish="length")
+        return said(None, calls=[("report_colour", '{"colour": "yellow"}')])
+
+    endpoint.answer = answer
+    thinking = ReAct(ChatModel(endpoint.url, "m", retries=0, temperature=None, thinking_tokens=4000))
+    assert await thinking.native()
+    assert thinking.most_tokens(10).completion_tokens == 10 * (512 + 4000)
+    assert not await ReAct(ChatModel(endpoint.url, "m", retries=0, temperature=None)).native()
+
+
 async def test_the_endpoint_is_tried_once_and_an_outage_is_not_taken_for_no(endpoint: Endpoint) -> None:
     endpoint.script = [Play(500, {"error": "down"})]
     one = agent(endpoint, actions="auto")
@@ -256,6 +273,8 @@ async def test_what_is_no_action_is_an_observation_and_the_episode_goes_on(
         (said(None, calls=[("look", '{"word": ')]), "The arguments of look are no JSON."),
         (said(None, calls=[("look", "[1]")]), "wrong arguments"),
         (said(None, calls=[("teleport", "{}")]), "There is no tool 'teleport'"),
+        (said("I think that", finish="length"), "No tool was called. It was cut off: think shorter."),
+        (said(None, calls=[("look", '{"wor')], finish="length"), "are no JSON. It was cut off: think shorter."),
     ],
 )
 async def test_a_wrong_native_call_is_an_observation(endpoint: Endpoint, play: Play, words: str) -> None:
@@ -273,6 +292,17 @@ async def test_of_two_native_calls_the_first_is_made_and_the_model_is_told(endpo
     assert tool.calls == [{"word": "a"}]
     assert trajectory.steps[0].observation.endswith("(Only the first of 2 calls was made: call one at a time.)")
     assert len(endpoint.requests[1]["messages"][2]["tool_calls"]) == 1
+
+
+@pytest.mark.parametrize("form", ["{0}\n{1}", "First {0}, then {1}.", "```json\n{0}\n```\n```json\n{1}\n```"])
+async def test_of_two_written_actions_the_first_is_done_and_shown_again(endpoint: Endpoint, form: str) -> None:
+    one, other = (json.dumps({"thought": "So.", "action": {"tool": "look", "word": word}}) for word in "ab")
+    endpoint.script = [said(form.format(one, other)), act("answer", text="41")]
+    tool = Look()
+    trajectory = await run(endpoint, tool=tool)
+    assert tool.calls == [{"word": "a"}]
+    assert trajectory.steps[0].error is None
+    assert turns(endpoint, 1)[2] == ("assistant", one)
 
 
 async def test_a_skill_is_a_tool_that_runs_through_the_session(endpoint: Endpoint) -> None:
