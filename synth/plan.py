@@ -12,7 +12,7 @@ from providers.types import Flow, Split
 from router.policies.registry import AVERAGE, ONLINE_ONLY, POLICY_NAMES
 from synth.agents.base import TaskAgent
 from synth.config import RunConfig
-from synth.models import Models
+from synth.models import Models, price_of
 from synth.pace import Pace, bounded, measured
 from synth.plugins import load_agent, load_distiller, load_own_judge, load_suite
 from synth.tasks.base import DataMissing
@@ -51,6 +51,10 @@ class Plan(Flow):
     cost: float | None
     source: str
     """What the estimates are made from."""
+    prices: str = ""
+    """Where the cost's prices come from; empty where no model is asked."""
+    uncounted: tuple[str, ...] = ()
+    """What else models are asked for, whose calls show only when they are made: not in tokens and cost."""
     missing: tuple[str, ...] = ()
     """Data that are not on this machine, and how they get there: before that nothing can be run."""
 
@@ -76,6 +80,8 @@ def plan(config: RunConfig, stages: Sequence[str], split: str = "dev") -> Plan:
         tokens=None if tokens is None else round(tokens),
         cost=cost,
         source=paces[0].source,
+        prices=_prices(config),
+        uncounted=_uncounted(config, stages),
         missing=missing,
     )
 
@@ -93,10 +99,41 @@ def describe(planned: Plan) -> str:
         f" {_duration(planned.minutes)}.",
         f"Estimated from {planned.source}; what stands in the folder already is not done again.",
     ]
+    if planned.prices:
+        lines.append(planned.prices)
+    if planned.uncounted:
+        lines.append(f"Not counted: what the models of {', '.join(planned.uncounted)} are asked.")
     if planned.tokens is None:
         lines.append("Run some episodes first (`memroute explore CONFIG --max-episodes 20`), then ask again.")
     lines += [f"Before that: {sentence}" for sentence in planned.missing]
     return "\n".join(lines)
+
+
+def _prices(config: RunConfig) -> str:
+    """Whose prices the cost is made with: nobody asks the endpoint for them."""
+    endpoint = config.models.agent
+    if endpoint is None:
+        return ""
+    price = price_of(endpoint)
+    if price is None:
+        return f"No price of {endpoint.model} is known: give prompt_price and completion_price in models.agent."
+    return (
+        f"Prices are the config's own, not asked of the endpoint: {endpoint.model} at ${price.prompt:g} and "
+        f"${price.completion:g} per million tokens of prompts and answers; compare them with its list."
+    )
+
+
+def _uncounted(config: RunConfig, stages: Sequence[str]) -> tuple[str, ...]:
+    """Purposes beside the agent for which `stages` ask a model."""
+    runs = bool({"warmup", "explore", "evaluate"} & set(stages))
+    asked = {
+        "distiller": runs and config.distiller == "lm",
+        "verifier": runs and config.verifier == "lm" and config.governance != "off",
+        "scorer": runs and config.suite.name == "questions" and config.models.scorer is not None,
+        "judge": "score" in stages and config.rewards.judge == "lm",
+        "router": "evaluate" in stages and config.models.router is not None,
+    }
+    return tuple(purpose for purpose, is_asked in asked.items() if is_asked)
 
 
 def _duration(minutes: float | None) -> str:
@@ -171,7 +208,7 @@ def _check_tasks(config: RunConfig, models: Models, splits: set[str]) -> tuple[s
         try:
             found = len(suite.tasks(Split(split), wanted))
         except DataMissing as error:
-            missing[str(error)] = None
+            missing.update(dict.fromkeys(error.each))
             continue
         except SuiteError as error:
             raise ConfigError(str(error)) from error

@@ -45,13 +45,15 @@ async def warm_up(run: Run) -> WarmedUp:
         facts.set_mark(later, "")
     async with Workbench(run) as bench:
         tasks = unsolved = bench.tasks(Split.WARMUP)
-        for number in range(run.config.warmup.passes):
+        if not tasks:
+            print("warm-up: no tasks (suite.warmup is 0): memories start empty", file=sys.stderr)
+        for number in range(run.config.warmup.passes if tasks else 0):
             unsolved = await _pass(bench, number, unsolved)
             total, solved = len(tasks), len(tasks) - len(unsolved)
             records = ", ".join(f"{name} {count}" for name, count in bench.record_counts().items())
             print(
                 f"warm-up: pass {number + 1} of {run.config.warmup.passes}: {solved} of {total} tasks solved"
-                f" ({solved / total if total else 0:.0%}); records: {records}",
+                f" ({solved / total:.0%}); records: {records}",
                 file=sys.stderr,
             )
         done = _warmed_up(bench, tasks)

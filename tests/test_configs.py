@@ -64,7 +64,11 @@ def test_the_benchmarks_have_the_papers_settings_and_a_bounded_cost(name: str, s
     assert planned.minutes is not None
     explored, evaluated = (stage.tokens / stage.episodes for stage in planned.stages)
     assert (evaluated > explored) == (steps > 15)
-    assert any("accept its conditions" in sentence for sentence in planned.missing)
+    assert "accept its conditions" in planned.missing[0]
+    assert {name in " ".join(planned.missing) for name in ("The gaia data", "The taskcraft data")} == {True}
+    assert len(planned.missing) == (2 if name == "gaia" else 3)
+    assert "not asked of the endpoint" in planned.prices
+    assert planned.uncounted == ("distiller", "scorer", "router")
 
 
 def test_embedded_is_the_default() -> None:

@@ -13,7 +13,14 @@ from providers.types import Outcome, Split, Task
 
 
 class DataMissing(SuiteError):
-    """A suite's data are not on this machine; the text says how they get there."""
+    """A suite's data are not on this machine; the text says how they get there.
+
+    `each` says it of one source after the other.
+    """
+
+    def __init__(self, *each: str) -> None:
+        super().__init__(" ".join(each))
+        self.each = each
 
 
 class TaskSuite(Protocol):

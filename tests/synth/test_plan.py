@@ -31,6 +31,8 @@ def test_an_agent_without_a_model_costs_nothing_and_its_pace_is_known(tmp_path: 
     assert (made.tokens, made.cost, made.episodes) == (0, 0.0, 60 * 2 + 24 * 6)
     assert made.minutes is not None
     assert "0 tokens of the agent's model (cost: $0.00)" in describe(made)
+    assert (made.prices, made.uncounted) == ("", ())
+    assert "rice" not in describe(made)
 
 
 def test_a_model_that_was_never_asked_has_no_known_pace_or_price(tmp_path: Path) -> None:
@@ -39,6 +41,7 @@ def test_a_model_that_was_never_asked_has_no_known_pace_or_price(tmp_path: Path)
     assert (made.tokens, made.cost, made.minutes) == (None, None, None)
     assert "cost: unknown" in describe(made)
     assert "--max-episodes 20" in describe(made)
+    assert "No price of m is known: give prompt_price and completion_price in models.agent." in describe(made)
 
 
 @pytest.mark.parametrize(("cost", "expected", "words"), [(0.5, 132.0, "cost: $132.00"), (None, None, "cost: unknown")])
@@ -49,6 +52,19 @@ def test_what_ran_already_sets_the_pace(tmp_path: Path, cost: float | None, expe
     assert made.minutes == pytest.approx(264 * 8 / 4 / 60 + 2 * 0.3 + 0.2, abs=0.2)
     assert words in describe(made)
     assert "from the 10 episodes in the run's folder" in describe(made)
+
+
+def test_the_plan_says_whose_prices_it_has_and_what_it_does_not_count(tmp_path: Path) -> None:
+    priced = {"model": "m", "prompt_price": 0.25, "completion_price": 2}
+    given = {"name": "x", "models": {"default": priced}, "distiller": "lm", "rewards": {"judge": "lm"}}
+    config = toy_config(tmp_path).model_copy(
+        update={name: getattr(validate(given, source="test"), name) for name in ("models", "distiller", "rewards")}
+    )
+    made = plan(config, ["warmup", "explore", "score"])
+    assert "not asked of the endpoint: m at $0.25 and $2 per million tokens" in describe(made)
+    assert "Not counted: what the models of distiller, judge are asked." in describe(made)
+    assert plan(config, ["build"]).uncounted == ()
+    assert plan(config, ["evaluate"]).uncounted == ("distiller", "router")
 
 
 def test_a_limit_on_episodes_bounds_the_plan(tmp_path: Path) -> None:

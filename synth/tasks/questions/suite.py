@@ -15,6 +15,7 @@ from providers.errors import ConfigError, SuiteError
 from providers.tools import Tool
 from providers.types import Outcome, Split, Task, content_hash
 from synth.models import Models
+from synth.tasks.base import DataMissing
 from synth.tasks.questions.formats import Question
 from synth.tasks.questions.sources import Source, drawn, load
 from synth.tasks.scorers.base import Scorer, scored
@@ -104,19 +105,29 @@ class Questions:
         return sources
 
     def _load(self, wanted: Split) -> None:
-        """Make a split's tasks, after those of the splits before it, which it may not repeat."""
+        """Make a split's tasks, after those of the splits before it, which it may not repeat.
+
+        Raises DataMissing that tells of all sources, up to the wanted split's, whose data are not here.
+        """
+        missing: list[str] = []
         for split in Split:
-            if split not in self._tasks:
-                tasks = self._drawn(split)
-                self._tasks[split] = mixed(tasks, content_hash("questions", self._seed, split.value))
+            try:
+                if missing:
+                    self._loaded(split)
+                elif split not in self._tasks:
+                    tasks = self._drawn(split)
+                    self._tasks[split] = mixed(tasks, content_hash("questions", self._seed, split.value))
+            except DataMissing as error:
+                missing += error.each
             if split is wanted:
-                return
+                break
+        if missing:
+            raise DataMissing(*dict.fromkeys(missing))
 
     def _drawn(self, split: Split) -> list[Task]:
         taken = {task.id for tasks in self._tasks.values() for task in tasks}
         drawn_here: dict[str, Task] = {}
-        for place, source in enumerate(self._sources(split)):
-            folder, questions = load(source)
+        for place, (source, (folder, questions)) in enumerate(self._loaded(split)):
             for question in drawn(source, questions, taken | drawn_here.keys()):
                 task = _task(question, source, split)
                 _check_files(task, folder)
@@ -124,6 +135,18 @@ class Questions:
                 self._folders[task.id] = folder
                 self._scorer_of[(split, task.id)] = self._scorers[(split, place)]
         return list(drawn_here.values())
+
+    def _loaded(self, split: Split) -> list[tuple[Source, tuple[Path, list[Question]]]]:
+        """A split's sources with their questions. Raises DataMissing that tells of all whose data are not here."""
+        found, missing = [], []
+        for source in self._sources(split):
+            try:
+                found.append((source, load(source)))
+            except DataMissing as error:
+                missing += error.each
+        if missing:
+            raise DataMissing(*dict.fromkeys(missing))
+        return found
 
 
 def mixed(tasks: list[Task], seed: str) -> list[Task]:
