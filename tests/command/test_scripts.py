@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-BENCHES = [path for path in sorted(SCRIPTS.glob("bench_*")) if not path.suffix]
+BENCHES = [path for path in sorted(SCRIPTS.glob("bench_*")) if not path.suffix] + [SCRIPTS / "sample"]
 
 
 @pytest.fixture
@@ -164,6 +164,17 @@ def test_a_script_goes_on_in_the_projects_python(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
         assert json.loads(done.stdout) == [str(scripts.parent), True, ["--only", "a b"]]
         assert len(setups.read_text().splitlines()) == expected
+
+
+def test_a_benchmark_is_tried_on_its_sample_without_key_or_network(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "sample"), "taskcraft", "explore", "--dry-run", "--port", "0"]
+    done = subprocess.run([*command, "--runs-dir", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "10 tasks under 28 arms in 4 waves" in done.stdout
+    assert "Prices are the config's own" in done.stdout
+    assert "Not counted: what the models of distiller, scorer are asked." in done.stdout
+    assert "Before that" not in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["taskcraft-sample.yaml"]
 
 
 def test_bench_explore_measures_the_episodes_that_it_ran() -> None:

@@ -76,6 +76,41 @@ def config(runs_dir: Path, url: str) -> RunConfig:
     )
 
 
+def misbehaving(request: dict[str, Any]) -> Play:
+    """By the question: repeats itself, makes two calls, invents tools, writes prose, is cut off, or says nothing."""
+    if "tools" in request:
+        return said("Lemons are yellow.")
+    question = request["messages"][1]["content"].splitlines()[0]
+    searching = json.dumps({"thought": "", "action": {"tool": "search", "query": "Chad", "page": 1}})
+    ways = [
+        said(searching),
+        said(f"{searching}\n{searching}"),
+        said('{"thought": "", "action": {"tool": "teleport", "to": "Chad"}}'),
+        said("The answer is most likely 41."),
+        said('{"thought": "I will loo', finish="length"),
+        said(None),
+    ]
+    return ways[len(question) % len(ways)]
+
+
+async def test_a_model_that_does_nothing_right_ends_its_episodes_and_the_run_goes_on(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    endpoint.answer = misbehaving
+    with Run.open(config(tmp_path, endpoint.url)) as run:
+        await warm_up(run)
+        await explore(run)
+        table = RoutingTable.load(run.table("explore"))
+        episodes = run.facts.episodes("explore").values()
+    assert {episode.status for episode in episodes} == {"done"}
+    runs = [episode.trajectory for episode in episodes if episode.trajectory is not None]
+    assert runs
+    assert all(run.answer is None and run.status[-1] == "step limit reached" for run in runs)
+    assert {cell.correct for row in table.rows for cell in row.cells} == {0.0}
+    said_why = {step.error.partition(" ")[0] for one in runs for step in one.steps if step.error}
+    assert {"repeated", "There", "That"} <= said_why
+
+
 async def test_warm_up_explore_score_and_build_with_a_model_as_agent(endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.answer = searcher
     with Run.open(config(tmp_path, endpoint.url)) as run:

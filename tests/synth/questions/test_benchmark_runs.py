@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_endpoint import Endpoint, Play, said
+from sample_config import BENCHMARKS, sample_values
+from scripted_endpoint import Endpoint
+from scripted_models import SAMPLES, Cast
 
 from evaluation.replay import evaluate
 from evaluation.report.html import write_report
@@ -19,70 +19,28 @@ from synth.config import RunConfig
 from synth.dataset import build
 from synth.explore import arms_name, explore
 from synth.export import export_dataset
-from synth.load_config import load_config
 from synth.rewards import score
 from synth.runs import Run
-from synth.tasks.questions.sources import Source, load
 from synth.warmup import warm_up
 from train.heads import train_heads
 
-SAMPLES = Path(__file__).parent.parent / "samples"
-FORMATS = ("gaia", "webwalkerqa", "xbench_ds", "taskcraft", "jsonl")
-KNOWN = {
-    question.question: str(question.gold)
-    for name in FORMATS
-    for question in load(Source.model_validate({"format": name, "data": str(SAMPLES / name)}))[1]
-}
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
-SIZES = {"explore": 10, "dev": 1, "test": 3}
+FORMATS = (*BENCHMARKS, "jsonl")
 PUZZLE = "乍得"
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     running = Endpoint()
-    running.answer = played
+    running.answer = Cast()
     yield running
     running.stop()
 
 
-def played(request: dict[str, Any]) -> Play:
-    """The agent's model, and the scorer's."""
-    if request["model"] == "scorer":
-        lines = re.findall(r"^\| (.*)$", request["messages"][1]["content"], re.MULTILINE)
-        gold, answer = lines[-2:]
-        return said(json.dumps({"reason": "compared", "correct": answer == f"It is {gold}"}))
-    if "tools" in request:
-        return said("Lemons are yellow.")  # tool_choice is ignored, so that actions are written
-    return said(json.dumps({"thought": "I go on.", "action": action(request["messages"])}))
-
-
-def action(turns: list[dict[str, Any]]) -> dict[str, Any]:
-    """Searches or reads the file, then answers: rightly with a memory, and without one every other question."""
-    opening = turns[1]["content"]
-    question = opening.splitlines()[0].removeprefix("Task: ")
-    files = re.search(r"^Files: (.+\.csv)$", opening, re.MULTILINE)
-    if len(turns) == 2:
-        return {"tool": "read_file", "file": files[1]} if files else {"tool": "search", "query": question}
-    right = "From earlier tasks" in opening or len(question) % 2 == 0
-    return {"tool": "answer", "text": f"It is {KNOWN[question]}" if right else "Nothing of the kind"}
-
-
 def config(runs_dir: Path, url: str, name: str) -> RunConfig:
-    """The shipped config of a benchmark on the samples, small, with scripted models and the factbook as its web."""
-    values = load_config(CONFIGS / f"{name if name != 'jsonl' else 'taskcraft'}.yaml").model_dump(mode="json")
-    options = values["suite"]["options"]
+    """A benchmark's config on its sample with two memories and rules in place of all models but agent and scorer."""
+    values = sample_values("taskcraft" if name == "jsonl" else name, url)
     if name == "jsonl":
-        options["test"] = [{"format": "jsonl"}]
-    for split, size in SIZES.items():
-        values["suite"][split] = size
-        for source in options[split]:
-            source["data"] = str(SAMPLES / source["format"])
-            if "sample" in source:
-                source["sample"] = size - 3 * (split == "explore")  # three tasks are GAIA's
-    options["tools"] = {"search": "factbook"}
-    for purpose, model in (("default", "agent"), ("agent", "agent"), ("scorer", "scorer")):
-        values["models"][purpose] |= {"base_url": url, "model": model}
+        values["suite"]["options"]["test"] = [{"format": "jsonl", "data": str(SAMPLES / "jsonl")}]
     small = {
         "runs_dir": str(runs_dir),
         "providers": ["expel", "voyager"],
@@ -92,9 +50,7 @@ def config(runs_dir: Path, url: str, name: str) -> RunConfig:
     }
     values["models"]["router"] = None
     values["explore"] |= {"waves": 2, "concurrency": 2}
-    values["dataset"]["validation_share"] = 0.25
     values["evaluate"] |= {"bootstrap": 100, "policies": ["none", "random", "expel", "voyager", "overlap", "heads"]}
-    values["train"]["base"] = "smollm2-135m"  # its tokenizer is not on the hub
     return RunConfig.model_validate(values | small)
 
 
@@ -121,8 +77,40 @@ async def test_a_benchmark_runs_from_exploration_to_the_report(endpoint: Endpoin
     assert result.oracle is not None
     assert report.exists()
     steps = [step for one in episodes.values() if one.trajectory for step in one.trajectory.steps]
-    assert {"search", "read_file", "answer"} <= {step.tool for step in steps}
-    assert all(step.lineage is not None for step in steps if step.tool in ("search", "read_file"))
+    assert {"search", "open", "read_file", "answer"} <= {step.tool for step in steps}
+    assert all(step.lineage is not None for step in steps if step.tool != "answer")
+    assert not any(step.error for step in steps)
+
+
+async def test_the_shipped_settings_run_with_thirteen_memories_and_a_model_for_everything(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    endpoint.answer = Cast(native=True)
+    values = sample_values("gaia", endpoint.url) | {"runs_dir": str(tmp_path), "encoder": {"name": "hashing"}}
+    values["suite"] |= {"explore": 6, "dev": 0, "test": 0}
+    values["suite"]["options"]["explore"][1]["sample"] = 3
+    values["explore"]["waves"] = 2
+    with Run.open(RunConfig.model_validate(values)) as run:
+        await warm_up(run)
+        await explore(run)
+        await score(run)
+        build(run)
+        rows = (run.dataset / "train.jsonl").read_text(encoding="utf-8").splitlines()
+        table = RoutingTable.load(run.table("explore"))
+        episodes = run.facts.episodes("explore")
+    assert len(run.config.providers) == 13
+    assert (run.config.distiller, run.config.rewards.judge) == ("lm", "lm")
+    asked = {shape_of(request) for request in endpoint.requests}
+    assert {"WorkflowAnswer", "NarrativeAnswer", "BeginVerdict", "EndVerdict", "Equivalence"} <= asked
+    assert {one.trajectory.settings["actions"] for one in episodes.values() if one.trajectory} == {"tools"}
+    remembered = {cell.arm.provider for row in table.rows for cell in row.cells if not cell.empty}
+    assert len(remembered - {"none"}) >= 8
+    assert rows
+
+
+def shape_of(request: dict[str, Any]) -> str:
+    """The name of the form that an answer is asked in."""
+    return str(request.get("response_format", {}).get("json_schema", {}).get("name"))
 
 
 async def test_sealed_questions_stay_in_the_runs_folder(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -148,6 +136,6 @@ async def test_sealed_questions_stay_in_the_runs_folder(endpoint: Endpoint, tmp_
 
 async def test_the_scorer_is_independent_unless_it_is_told_otherwise(endpoint: Endpoint, tmp_path: Path) -> None:
     same = config(tmp_path, endpoint.url, "jsonl").model_dump()
-    same["models"]["scorer"]["model"] = "agent"
+    same["models"]["scorer"]["model"] = same["models"]["agent"]["model"]
     with Run.open(RunConfig.model_validate(same)) as run, pytest.raises(ConfigError, match="score its own work"):
         await warm_up(run)
