@@ -138,7 +138,8 @@ class Questions:
 
     def _loaded(self, split: Split) -> list[tuple[Source, tuple[Path, list[Question]]]]:
         """A split's sources with their questions. Raises DataMissing that tells of all whose data are not here."""
-        found, missing = [], []
+        found: list[tuple[Source, tuple[Path, list[Question]]]] = []
+        missing: list[str] = []
         for source in self._sources(split):
             try:
                 found.append((source, load(source)))
