@@ -101,7 +101,7 @@ async def test_the_shipped_settings_run_with_thirteen_memories_and_a_model_for_e
     assert len(run.config.providers) == 13
     assert (run.config.distiller, run.config.rewards.judge) == ("lm", "lm")
     asked = {shape_of(request) for request in endpoint.requests}
-    assert {"WorkflowAnswer", "NarrativeAnswer", "BeginVerdict", "EndVerdict", "Equivalence"} <= asked
+    assert {"WorkflowAnswer", "NarrativeAnswer", "BeginVerdict", "Equivalence"} <= asked
     assert {one.trajectory.settings["actions"] for one in episodes.values() if one.trajectory} == {"tools"}
     remembered = {cell.arm.provider for row in table.rows for cell in row.cells if not cell.empty}
     assert len(remembered - {"none"}) >= 8
