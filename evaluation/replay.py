@@ -32,7 +32,7 @@ from synth.explore import arms_name, run_alone, run_arms, run_arms_shuffled
 from synth.tables import changed_by_in_mode
 
 if TYPE_CHECKING:
-    from synth.config import RunConfig
+    from synth.config import AgentConfig, RunConfig
     from synth.runs import Run
 
 RANDOM_SEEDS = 20
@@ -65,17 +65,26 @@ async def evaluate(run: Run, split: str = "dev") -> Evaluation:
     Runs the split's arms where they do not stand yet. A policy whose material is missing, or whose model fails, is
     reported as missing with the mend. Safe to kill: decisions that were taken on the same material are not asked again.
     """
-    config = run.config
-    if config.evaluate.agent is None or config.evaluate.agent == config.agent:
-        return await _evaluate(run, split)
-    run.config = config.model_copy(update={"agent": config.evaluate.agent})
+    config, other = run.config, run.config.evaluate.agent
+    if other is None or other == config.agent:
+        return await _evaluate(run, split, config.agent.name)
+    run.config = config.model_copy(update={"agent": other})
     try:
-        return await _evaluate(run, split)
+        return await _evaluate(run, split, _told_apart(other, config.agent))
     finally:
         run.config = config
 
 
-async def _evaluate(run: Run, split: str) -> Evaluation:
+def _told_apart(agent: AgentConfig, own: AgentConfig) -> str:
+    """The other agent's name, and what is different about it where that is not its name."""
+    if agent.name != own.name:
+        return agent.name
+    known = own.model_dump()
+    changed = [f"{key} {value}" for key, value in agent.model_dump().items() if value != known[key]]
+    return f"{agent.name}, {', '.join(changed)}"
+
+
+async def _evaluate(run: Run, split: str, agent: str) -> Evaluation:
     config = run.config
     explore = _explore_table(run)
     table = await run_arms(run, split)
@@ -88,7 +97,7 @@ async def _evaluate(run: Run, split: str) -> Evaluation:
     evaluation = compare(
         Material(
             run=config.name,
-            agent=config.agent.name,
+            agent=agent,
             seed=config.seed,
             table=table,
             explore=explore,

@@ -213,7 +213,8 @@ class Evaluation(Flow):
     schema_version: int = SCHEMA_VERSION
     run: str
     agent: str = ""
-    """The task agent that ran the arms; another than exploration's where `evaluate.agent` says so."""
+    """The task agent that ran the arms; another than exploration's where `evaluate.agent` says so, and of the same name
+    with what is different about it."""
     suite: str
     split: str
     seed: int

@@ -170,6 +170,8 @@ async def test_routers_are_evaluated_with_an_agent_they_were_not_trained_with(ru
     run.config = run.config.model_copy(update={"evaluate": plain.model_copy(update={"agent": other})})
     found = await evaluate(run)
     assert run.config.agent == kept
+    assert own.agent == kept.name
+    assert found.agent == f"{kept.name}, options {{'fail': 'height'}}"
     assert found.policies["notes"].unscored == 2
     assert own.policies["notes"].unscored == 0
     assert Evaluation.load(run.evaluation / "dev.json") == own
