@@ -74,7 +74,7 @@ class LMDistiller:
         """At most four imperative lessons of at most 30 words (MemAgent B.3.4)."""
         answer = await self._of_run("insights", answers.Lines, trajectory, outcome, words=INSIGHT_WORDS)
         kind = "failure" if outcome.correct is False else "success"
-        lines = [first_words(line, INSIGHT_WORDS) for line in answer.sentences[:MAX_INSIGHTS]]
+        lines = [first_words(line, INSIGHT_WORDS) for line in _lessons(answer.sentences)[:MAX_INSIGHTS]]
         return tuple(Insight.model_validate({"text": line, "kind": kind}) for line in lines)
 
     async def votes(self, trajectory: Trajectory, outcome: Outcome, known: Sequence[Insight]) -> tuple[Vote, ...]:
@@ -86,7 +86,7 @@ class LMDistiller:
         votes: dict[object, Vote] = {}
         for given in answer.votes:
             writes = given.operation in ("ADD", "EDIT")
-            if (writes and not given.text) or (given.operation != "ADD" and given.lesson is None):
+            if (writes and not _lessons([given.text])) or (given.operation != "ADD" and given.lesson is None):
                 continue
             fields = {
                 "operation": given.operation,
@@ -101,7 +101,7 @@ class LMDistiller:
         """At most two sentences of each sort, of 20 characters or more."""
         answer = await self._of_run("strategies", answers.StrategiesAnswer, trajectory, outcome)
         strategic, operational = (
-            tuple(line for line in lines if len(line) >= SENTENCE_CHARACTERS)[:MAX_STRATEGIES]
+            tuple(line for line in _lessons(lines) if len(line) >= SENTENCE_CHARACTERS)[:MAX_STRATEGIES]
             for lines in (answer.strategic, answer.operational)
         )
         if not strategic and not operational:
@@ -120,7 +120,7 @@ class LMDistiller:
 
     async def tips(self, trajectory: Trajectory, outcome: Outcome) -> tuple[str, ...]:
         answer = await self._of_run("tips", answers.Lines, trajectory, outcome)
-        return tuple(answer.sentences[:MAX_TIPS])
+        return tuple(_lessons(answer.sentences)[:MAX_TIPS])
 
     async def principle(self, trajectory: Trajectory, outcome: Outcome) -> Principle | None:
         """Cautionary from a wrong run, guiding from any other."""
@@ -299,6 +299,15 @@ def prompt(name: str, **values: Any) -> list[Message]:
     """The messages of one ask; all that comes from outside must be quoted already."""
     system, user = _template("system").render(), _template(name).render(**values)
     return [Message(role="system", content=system), Message(role="user", content=user)]
+
+
+def _lessons(sentences: Sequence[str]) -> list[str]:
+    """Sentences without empty ones and those of our own instructions, which small models hand back as lessons."""
+    return [one for one in sentences if (words := _plain(one)) and words not in _plain(_template("system").render())]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).strip(" .")
 
 
 def first_words(text: str, most: int) -> str:

@@ -16,7 +16,7 @@ from providers.errors import ModelError, SuiteError
 from providers.tools import Tool, ToolResult
 from synth.config import ModelsConfig
 from synth.models import Models
-from synth.tools import convert, documents
+from synth.tools import convert, documents, inspectors
 from synth.tools.convert import MOST_UNPACKED, Unreadable, check_archive, member
 from synth.tools.research import Research, ResearchOptions
 
@@ -142,6 +142,8 @@ def test_texts_that_no_row_with_room_needs_are_not_parsed(monkeypatch: pytest.Mo
     assert "| boat 9 | 9 |" in convert.xlsx(broken, 200)
     with pytest.raises(Unreadable, match="no readable workbook"):
         convert.xlsx(broken, 1_000_000)
+    ends_broken = raw_workbook(range(20_000), after="<broken")
+    assert "(cut here; the document has about 20,000 rows)" in convert.xlsx(ends_broken, 200)
     monkeypatch.setattr(convert, "MOST_TEXTS", 2)
     first, second, third = convert.xlsx(raw_workbook([1, 0, 2]), 1000).splitlines()[1:]
     assert (first, second) == ("| boat 1 | 1 |", "| boat 0 | 0 |")
@@ -208,6 +210,16 @@ async def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     assert inner.error is not None
 
 
+def test_what_an_archive_unpacks_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = archive(**{"a.txt": b"ab" * 100, "b.txt": b"ba" * 100})
+    assert len(member(packed, "a.txt", 200)) == 200
+    with pytest.raises(Unreadable, match="unpacks to more than"):
+        member(packed, "a.txt", 199)
+    monkeypatch.setattr(convert, "MOST_UNPACKED", 399)
+    with pytest.raises(Unreadable, match="it is not unpacked"):
+        check_archive(packed)
+
+
 def test_an_archive_that_lies_about_its_sizes() -> None:
     honest = bytearray(archive(**{"a.bin": bytes(2_000_000)}))
     place = honest.index(b"PK\x01\x02")
@@ -268,6 +280,17 @@ async def test_a_picture_that_is_none(tmp_path: Path, endpoint: Endpoint, data: 
     result = await called(tmp_path, {"a.png": data}, "inspect_image", models, file="a.png", question="?")
     assert result.error is not None
     assert "is no picture that can be read" in result.error
+    assert endpoint.requests == []
+
+
+async def test_a_picture_of_too_many_pixels_is_not_opened(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspectors, "MOST_PIXELS", 10)
+    models, files = looking(endpoint, "vision"), {"a.png": SQUARE.read_bytes()}
+    result = await called(tmp_path, files, "inspect_image", models, file="a.png", question="?")
+    assert result.error is not None
+    assert result.error.endswith("pixels: it is not opened.")
     assert endpoint.requests == []
 
 

@@ -131,6 +131,7 @@ async def test_redirects_are_followed_to_a_limit(web: Web, tmp_path: Path) -> No
         loop = await given["open"].call(url=f"{web.url}/loop")
         moved = await given["open"].call(url=f"{web.url}/moved")
     assert loop.error == f"{web.url}/loop leads on to other addresses more than 5 times."
+    assert [path for path, _ in web.seen].count("/loop") == 6
     assert moved.lineage is not None
     assert moved.lineage.source == f"{web.url}/a"
 
