@@ -76,10 +76,12 @@ def test_requests_made_from_the_openapi_document(url: str, endpoint: Endpoint) -
     operations = [found.ok() for found in schema.get_all_operations()]
     assert "/v1/chat/completions" in {operation.path for operation in operations}
     session_id, sent = session_of(url), 0
-    for operation in operations:
+    # Those that take little run out of examples; the others make up for it.
+    operations.sort(key=lambda operation: bool(operation.body))
+    for place, operation in enumerate(operations):
 
         @settings(
-            max_examples=GENERATED // len(operations),
+            max_examples=max(1, -((sent - GENERATED) // (len(operations) - place))),
             deadline=None,
             database=None,
             derandomize=True,
@@ -95,7 +97,7 @@ def test_requests_made_from_the_openapi_document(url: str, endpoint: Endpoint) -
             check(answer.status_code, answer.text)
 
         sends()
-    assert sent > GENERATED * 0.7
+    assert sent >= GENERATED
     assert endpoint.requests
     assert SECRET not in json.dumps(endpoint.requests)
 
