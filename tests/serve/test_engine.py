@@ -454,9 +454,11 @@ class TestProcess:
         cpu = vllm_arguments(run, "router", gpu=False, lora=False)
         assert cpu[cpu.index("--model") + 1] == str(run.merged.absolute())
         assert "--enforce-eager" in cpu
+        assert cpu[cpu.index("--block-size") + 1] == "32"
         assert "--enable-lora" not in cpu
         gpu = vllm_arguments(run, "router", gpu=True, lora=True)
         assert gpu[gpu.index("--model") + 1] == run.config.train.base
         assert gpu[gpu.index("--max-lora-rank") + 1] == "8"
         assert gpu[gpu.index("--lora-modules") + 1] == f"router={run.adapter.absolute()}"
         assert gpu[gpu.index("--max-model-len") + 1] == "512"
+        assert "--block-size" not in gpu

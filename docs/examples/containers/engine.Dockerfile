@@ -3,7 +3,7 @@
 #   docker build -f docs/examples/containers/engine.Dockerfile -t memroute-engine .
 #
 # With an NVIDIA GPU take vLLM's own image instead (compose.yaml says where), with the same arguments less
-# --enforce-eager.
+# --enforce-eager and --block-size.
 FROM python:3.11-slim
 
 RUN apt-get update && apt-get install -y --no-install-recommends libnuma1 libgomp1 && rm -rf /var/lib/apt/lists/*
