@@ -27,6 +27,8 @@ UNREADABLE = "unreadable"
 
 LAST_CALL = "This is your last step: answer now, with the best that you have."
 
+NO_CHANGE = "(You did this before and it gave the same: take another action.)"
+
 _SAID = 500
 """Characters of an unreadable answer that the model is shown again."""
 _TOKEN_CHARS = 4
@@ -111,6 +113,8 @@ class _Attempt:
         self.steps: list[Step] = []
         self.exchanges: list[Exchange] = []
         self.done: dict[str, Step] = {}
+        self.gave: dict[str, str] = {}
+        """What actions that may be done again gave the last time."""
 
     async def run(self) -> Trajectory:
         answer = None
@@ -170,8 +174,18 @@ class _Attempt:
         if earlier is not None and action.tool not in self.again:
             return _already(earlier)
         if action.tool in self.skills:
-            return await self.session.call_skill(self.skills[action.tool], action.arguments, self.toolset)
-        return await self.tools[action.tool].call(**action.arguments)
+            result = await self.session.call_skill(self.skills[action.tool], action.arguments, self.toolset)
+        else:
+            result = await self.tools[action.tool].call(**action.arguments)
+        return self._told_again(action, result) if action.tool in self.again else result
+
+    def _told_again(self, action: Action, result: ToolResult) -> ToolResult:
+        """What was done again in a world and changed nothing is said to be so, first: long observations are cut."""
+        before = self.gave.get(_identity(action))
+        self.gave[_identity(action)] = result.observation
+        if before != result.observation:
+            return result
+        return result.model_copy(update={"observation": f"{NO_CHANGE}\n{result.observation}"})
 
     def _keep(self, action: Action, completion: Completion, result: ToolResult, started: float, seconds: float) -> None:
         observation = _cut(result.observation, self.agent.page_chars)

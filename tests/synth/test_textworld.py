@@ -23,7 +23,7 @@ from providers.types import Injection, Outcome, SkillSpec, Split, Step, Task, Tr
 from router.table import RoutingTable
 from synth.agents.case_based import CaseBased
 from synth.agents.choosing import likeness, read_cases
-from synth.agents.react import ReAct
+from synth.agents.react import NO_CHANGE, ReAct
 from synth.config import AgentConfig, EncoderConfig, ExploreConfig, RunConfig, SuiteConfig, WarmupConfig
 from synth.explore import explore
 from synth.runs import Run
@@ -295,7 +295,7 @@ async def test_react_may_repeat_an_action_in_a_world_that_changes() -> None:
     endpoint = Endpoint()
     endpoint.script = [
         said(json.dumps({"thought": "So.", "action": {"tool": "act", "action": action}}))
-        for action in ("sing", "sing", "light lamp", "take coin")
+        for action in ("look around", "sing", "sing", "light lamp", "look around", "take coin")
     ] + [said(json.dumps({"thought": "So.", "action": {"tool": "answer", "text": "done"}}))]
     suite, _ = made()
     try:
@@ -307,8 +307,10 @@ async def test_react_may_repeat_an_action_in_a_world_that_changes() -> None:
             outcome = await outcome_of(suite, task, run.answer, tools)
     finally:
         endpoint.stop()
-    assert [step.error for step in run.steps] == [None] * 5
+    assert [step.error for step in run.steps] == [None] * 7
     assert run.steps[1].observation.startswith("You sing.")
+    assert run.steps[2].observation.startswith(f"{NO_CHANGE}\nYou sing.")  # told, and done all the same
+    assert NO_CHANGE not in run.steps[4].observation  # the lamp has changed what there is to see
     assert outcome.correct
 
 
