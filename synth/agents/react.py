@@ -27,6 +27,8 @@ UNREADABLE = "unreadable"
 
 LAST_CALL = "This is your last step: answer now, with the best that you have."
 
+_FOUND = ("The page says it.", "41 km")
+"""How the worked example ends: thought and answer."""
 NO_CHANGE = "(You did this before and it gave the same: take another action.)"
 
 _SAID = 500
@@ -109,7 +111,7 @@ class _Attempt:
         self.again = stateful | (self.skills.keys() if stateful else set())
         """What may be done again: in a world that has changed it may give something else."""
         self.space = action_space(tools, session.skills)
-        self.system = _system(self.space, written=not native, example=agent.example)
+        self.system = _system(self.space, written=not native, example=agent.example, world=bool(stateful))
         self.steps: list[Step] = []
         self.exchanges: list[Exchange] = []
         self.done: dict[str, Step] = {}
@@ -259,27 +261,35 @@ class _Attempt:
             yield "step limit reached"
 
 
-def _system(space: ActionSpace, *, written: bool, example: bool) -> str:
+def _system(space: ActionSpace, *, written: bool, example: bool, world: bool) -> str:
     return _template("react_system.jinja").render(
-        tools=space.choices, written=written, example=list(_example(space, written=written)) if example else ()
+        tools=space.choices,
+        written=written,
+        asked="Ring the bell." if world else "What is the length of the Ilmen delta?",
+        example=list(_example(space, written=written, world=world)) if example else (),
     )
 
 
-def _example(space: ActionSpace, *, written: bool) -> Iterator[str]:
-    """The worked example with the task's own tools: looking for a thing, opening it where that is a tool, answering."""
+def _example(space: ActionSpace, *, written: bool, world: bool) -> Iterator[str]:
+    """The worked example with the task's own tools: looking for a thing, opening it where that is a tool, answering.
+
+    In a `world`, whose first tool acts, something is done: small models take whatever they are shown for an action.
+    """
     choices = {choice.name: choice for choice in space.choices}
-    shown = [(next(iter(choices)), "Ilmen delta length", "I must look for it.", "Ilmen delta: its length is 41 km.")]
-    if {"search", "open"} <= choices.keys():
+    first = next(iter(choices))
+    shown, end = [(first, "Ilmen delta length", "I must look for it.", "Ilmen delta: its length is 41 km.")], _FOUND
+    if world:
+        shown, end = [(first, "ring bell", "The bell is here.", "The bell rings.")], ("It has rung.", "done")
+    elif {"search", "open"} <= choices.keys():
         shown = [
             ("search", "Ilmen delta length", "I must look for it.", "1. [Ilmen: Rivers](/ilmen/rivers)"),
             ("open", "/ilmen/rivers", "The first result fits.", "# Ilmen: Rivers\nDelta: length 41 km, width 12 km"),
         ]
     for name, value, thought, observation in shown:
         if name != ANSWER:
-            first = choices[name].parameters[:1]
-            yield _line(thought, name, {one.name: value for one in first}, written=written)
+            yield _line(thought, name, {one.name: value for one in choices[name].parameters[:1]}, written=written)
             yield f"Observation:\n{observation}"
-    yield _line("The page says it.", ANSWER, {"text": "41 km"}, written=written)
+    yield _line(end[0], ANSWER, {"text": end[1]}, written=written)
 
 
 def _line(thought: str, tool: str, arguments: dict[str, Any], *, written: bool) -> str:

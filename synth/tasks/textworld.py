@@ -151,7 +151,7 @@ class ActTool:
         """What the game showed last; None before the first call."""
 
     async def call(self, **arguments: Any) -> ToolResult:
-        action = " ".join(str(arguments.get("action", "")).split())
+        given = " ".join(str(arguments.get("action", "")).split())
         async with self._turn:
             before = self.scene
             if self._game is None or before is None:
@@ -159,13 +159,20 @@ class ActTool:
                 before = self.scene = self._game.opening
             if before.over:
                 return _told(f"The game is over.\n\n{_ending(before)}", error="the game is over")
+            action = _listed(given, before.actions)
             if action in before.actions:
                 self.scene = await asyncio.to_thread(self._game.step, action)
                 return _told(_shown(self.scene, before.score))
             if action == "look around":
                 return _told(_shown(before, before.score))  # a game without scenery has no such action
-            said = f'"{action}" cannot be done now.'
+            said = f'"{given}" cannot be done now.'
             return _told(f"{said}\n\n{_shown(before, before.score)}", error=said)
+
+
+def _listed(given: str, actions: Sequence[str]) -> str:
+    """The listed action that is meant: models write it with a capital, a full stop or its bullet."""
+    plain = given.casefold().strip(" -.!\"'`")
+    return next((one for one in actions if one.casefold() == plain), plain if plain == "look around" else given)
 
 
 def _told(text: str, error: str | None = None) -> ToolResult:

@@ -291,6 +291,36 @@ async def test_a_lost_game_teaches_no_way() -> None:
 # --- language-model agents ---
 
 
+@pytest.mark.parametrize("given", ["Light lamp", "light lamp.", "- light lamp", '"LIGHT LAMP"', " light  lamp "])
+async def test_an_action_may_be_written_as_models_write_it(given: str) -> None:
+    suite, _ = made()
+    async with suite:
+        (act,) = suite.tools(even(suite.tasks(Split.DEV, 40)))
+        assert (await act.call(action="Look around")).error is None
+        done = await act.call(action=given)
+        refused = await act.call(action="Light lantern")
+    assert done.error is None
+    assert done.observation.startswith("You light lamp.")
+    assert refused.error == '"Light lantern" cannot be done now.'
+
+
+async def test_the_worked_example_of_a_world_does_something_in_it() -> None:
+    endpoint = Endpoint()
+    endpoint.script = [said(json.dumps({"thought": "So.", "action": {"tool": "answer", "text": "done"}}))]
+    suite, _ = made()
+    try:
+        async with suite:
+            task = even(suite.tasks(Split.DEV, 40))
+            agent = ReAct(ChatModel(endpoint.url, "m", retries=0), actions="json")
+            await agent.run(task.public(), suite.tools(task), Session(), seed=7, max_steps=2)
+    finally:
+        endpoint.stop()
+    shown = endpoint.requests[0]["messages"][0]["content"]
+    assert "An example of another task, Ring the bell." in shown
+    assert '"action": {"tool": "act", "action": "ring bell"}' in shown
+    assert "Ilmen" not in shown
+
+
 async def test_react_may_repeat_an_action_in_a_world_that_changes() -> None:
     endpoint = Endpoint()
     endpoint.script = [
