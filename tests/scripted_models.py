@@ -66,7 +66,10 @@ class Cast:
         opening = turns[1]["content"]
         question = opening.splitlines()[0].removeprefix("Task: ")
         file, link = _FILE.search(opening), _LINK.search("\n".join(turn["content"] or "" for turn in turns[2:]))
-        plan = [*([_reading(file, question)] if file else []), {"tool": "search", "query": question}]
+        plan: list[dict[str, Any]] = [
+            *([_reading(file, question)] if file else []),
+            {"tool": "search", "query": question},
+        ]
         plan += [{"tool": "open", "page": link[1]}] if link else []
         done = sum(turn["role"] == "assistant" for turn in turns)
         if done < len(plan):
