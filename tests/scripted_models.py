@@ -71,7 +71,7 @@ class Cast:
             {"tool": "search", "query": question},
         ]
         plan += [{"tool": "open", "page": link[1]}] if link else []
-        done = sum(turn["role"] == "assistant" for turn in turns)
+        done: int = sum(turn["role"] == "assistant" for turn in turns)
         if done < len(plan):
             return plan[done]
         right = "From earlier tasks" in opening or len(question) % 2 == 0
