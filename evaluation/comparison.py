@@ -261,6 +261,7 @@ def compare(material: Material) -> Evaluation:
         best_of_k=luck[0] if luck else None,
         recommended=recommended,
         headroom_captured={name: result.headroom_captured for name, result in routers.items()},
+        headroom_captured_crossfit={name: result.headroom_captured for name, result in routers.items()},
         headroom_captured_plain={name: result.headroom_captured_plain for name, result in routers.items()},
         headroom_over_best={name: result.headroom_over_best for name, result in routers.items()},
         shuffled_loss_share=_loss_share(shuffled.get(judge.best_single or "")),

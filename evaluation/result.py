@@ -251,7 +251,9 @@ class Evaluation(Flow):
     recommended: str | None
     """The better of the trained routers, chosen on dev."""
     headroom_captured: dict[str, float | None]
-    """Of the trained routers; so are the next two. See PolicyResult for what each is."""
+    """Of the trained routers; so are the next three. See PolicyResult for what each is."""
+    headroom_captured_crossfit: dict[str, float | None] = Field(default_factory=dict)
+    """`headroom_captured` by its full name, for readers who look for both oracles."""
     headroom_captured_plain: dict[str, float | None]
     headroom_over_best: dict[str, float | None]
     shuffled_loss_share: float | None

@@ -93,6 +93,7 @@ def test_headroom_of_floor_best_single_and_ceiling() -> None:
     )
     assert found.policies["none"].headroom_captured == pytest.approx(0)
     assert found.headroom_captured_plain["trained"] == pytest.approx(1)
+    assert found.headroom_captured_crossfit == found.headroom_captured != found.headroom_captured_plain
     assert found.policies["trained"].regret == pytest.approx(0)
     assert found.best_single == "expel"
     assert found.headroom_over_best["heads"] == pytest.approx(0)
@@ -106,7 +107,7 @@ def test_headroom_of_floor_best_single_and_ceiling() -> None:
 def test_headroom_is_none_without_any() -> None:
     table = with_cells(made_table(35), dict.fromkeys(("none", *PROVIDERS), 1.0))
     found = evaluated(table, {"trained": always(table, "awm")})
-    assert found.headroom_captured == {"trained": None}
+    assert found.headroom_captured == found.headroom_captured_crossfit == {"trained": None}
     assert found.headroom_over_best == {"trained": None}
 
 
