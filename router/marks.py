@@ -31,7 +31,8 @@ class Encoded:
 class Batch:
     """Prompts that share their first tokens: the shared part once, the rest padded on the right.
 
-    Padding follows everything that is read and attention is causal, so it needs no mask and changes nothing.
+    Padding follows everything that is read and attention is causal, so it needs no mask and changes nothing. Hidden
+    states may stand in the tokens' places, with one dimension more, for a model that begins at a later layer.
     """
 
     prefix: torch.Tensor
@@ -75,11 +76,11 @@ class MarkTokenizer:
         return int(self._tokenizer(word, add_special_tokens=False)["input_ids"][0])
 
 
-def collate(prompts: Sequence[Encoded], padding: int = 0) -> Batch:
-    """One batch; at least one token of every prompt, and every mark, lies in `rest`."""
+def collate(prompts: Sequence[Encoded], padding: int = 0, *, share: bool = True) -> Batch:
+    """One batch; at least one token of every prompt, and every mark, lies in `rest`; all without `share`."""
     import torch
 
-    shared = _shared(prompts)
+    shared = _shared(prompts) if share else 0
     longest = max(len(prompt.tokens) for prompt in prompts)
     rest = torch.full((len(prompts), longest - shared), padding, dtype=torch.long)
     for place, prompt in enumerate(prompts):
@@ -103,10 +104,14 @@ def _rest_states(model: Any, batch: Batch) -> Any:
     """Last hidden states over `rest`, shape (prompts, longest rest, width)."""
     body = model.base_model
     if batch.prefix.shape[1] == 0:
-        return body(input_ids=batch.rest, use_cache=False).last_hidden_state
-    cache = body(input_ids=batch.prefix, use_cache=True).cache
+        return body(**_fed(batch.rest), use_cache=False).last_hidden_state
+    cache = body(**_fed(batch.prefix), use_cache=True).cache
     cache.batch_repeat_interleave(len(batch.rest))
-    return body(input_ids=batch.rest, cache=cache, use_cache=True).last_hidden_state
+    return body(**_fed(batch.rest), cache=cache, use_cache=True).last_hidden_state
+
+
+def _fed(part: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"inputs_embeds" if part.is_floating_point() else "input_ids": part}
 
 
 def _shared(prompts: Sequence[Encoded]) -> int:

@@ -267,6 +267,9 @@ class TrainConfig(Section):
     """Linear layers that get adapters, by the last part of their names; each must be found in the base model."""
     upper_layers: float = Field(default=0.5, gt=0, le=1)
     """Share of the layers, from the top, that get adapters."""
+    cache_lower: bool = False
+    """With the marks codec, keep in memory what the layers below the adapters give for every row, so that epochs after
+    the first compute the upper layers alone."""
     labels: Literal["soft", "hard", "distilled"] = "soft"
     """What marks are trained on: mean correctness as it is; 1 from 0.5 up and 0 below; or, at Begin, its mean with what
     heads that have not seen the task expect."""

@@ -12,9 +12,8 @@ from providers.errors import EngineError
 from router.chat import answer_tokens, chat_text, conversation_text, end_token, pad_token, stop_tokens
 from router.marks import NO, YES, MarkTokenizer
 from synth.rows import PHASES, Row
-from train.collate import answers_loss, collate_rows, collate_shared
 from train.job import Job
-from train.trainers import Material, modules_named
+from train.trainers import Collate, Material, modules_named
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -90,8 +89,8 @@ def model_guards(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase, given
     checks = [_modules(job, model)]
     if job.config.codec == "json":
         checks.append(_padding(model, tokenizer))
-        if given.collate is collate_shared:
-            checks.append(_shared_way(job, model, given.examples))
+    if given.plain is not None:
+        checks.append(_same_loss(job, model, given, given.plain))
     checks.append(_gradients(model, given))
     return checks
 
@@ -228,22 +227,35 @@ def _modules(job: Job, model: Any) -> Guard:
     return Guard(name="adapters", passed=not missing, found=found)
 
 
-def _shared_way(job: Job, model: Any, examples: Sequence[Mapping[str, Any]]) -> Guard:
-    """The loss of the context with most answers, computed in both ways."""
+def _same_loss(job: Job, model: Any, given: Material, collate: Collate) -> Guard:
+    """The loss of a few examples in the way that is trained, and in the plain way that it has to equal."""
     import torch
 
-    example = max(examples, key=lambda e: (len(e["answers"]), -len(e["input_ids"])))
-    with torch.inference_mode(), _still(model):
-        plain, shared = (
-            float(answers_loss(model, _to(collate([example]), model), None))
-            for collate in (collate_rows, collate_shared)
-        )
+    marks = job.config.codec == "marks"
+    examples = _two_alike(given.examples) if marks else [_most_answers(given.examples)]
+    with torch.no_grad(), _still(model):
+        spared, plain = (float(given.loss(model, _to(way(examples), model), None)) for way in (given.collate, collate))
     allowed = SHARED_TOLERANCE[job.config.dtype]
-    difference = abs(shared - plain) / max(abs(plain), 1e-6)
-    found = f"loss {shared:.5f} shared and {plain:.5f} row by row, {len(example['answers'])} answers"
+    difference = abs(spared - plain) / max(abs(plain), 1e-6)
+    name, way, setting = (
+        ("lower layers", "with the lower layers' states kept", "train.cache_lower")
+        if marks
+        else ("shared context", f"with {len(examples[0]['answers'])} answers in one", "train.shared_context")
+    )
+    found = f"loss {spared:.5f} {way}, {plain:.5f} the plain way"
     if difference > allowed:
-        found += f"; they differ by more than {allowed:g} of it: set train.shared_context to false"
-    return Guard(name="shared context", passed=difference <= allowed, found=found)
+        found += f"; they differ by more than {allowed:g} of it: set {setting} to false"
+    return Guard(name=name, passed=difference <= allowed, found=found)
+
+
+def _two_alike(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The first two of one phase, which share their beginning."""
+    phase = examples[0]["phase"]
+    return [example for example in examples if example["phase"] == phase][:2]
+
+
+def _most_answers(examples: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return max(examples, key=lambda e: (len(e["answers"]), -len(e["input_ids"])))
 
 
 def _gradients(model: Any, given: Material) -> Guard:

@@ -23,10 +23,19 @@ from synth.selection import Scored, select
 from train.forecast import Forecast
 from train.watch import HeldOut
 
-WITHOUT_EFFECT = ("report_to", "watch_every", "activation_checkpointing")
+WITHOUT_EFFECT = ("report_to", "watch_every")
 """Settings that no adapter depends on."""
 
-NEUTRAL = ("lora_modules", "labels", "shared_context", "descriptors", "forecast", "candidate_order")
+NEUTRAL = (
+    "lora_modules",
+    "labels",
+    "shared_context",
+    "descriptors",
+    "forecast",
+    "candidate_order",
+    "cache_lower",
+    "activation_checkpointing",
+)
 """Settings that count only where they differ from the default, so that adapters made before they existed stand."""
 
 

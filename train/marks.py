@@ -54,7 +54,7 @@ def too_long(row: Row, tokens: int, max_tokens: int) -> EngineError:
     )
 
 
-def collate_examples(examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+def collate_examples(examples: Sequence[Mapping[str, Any]], *, share: bool = True) -> dict[str, torch.Tensor]:
     """A batch of `encode_rows` as tensors: those of `router.marks.Batch`, `targets` and `weights` per mark.
 
     A mark's weight is its row's, shared among the row's labelled marks and the batch's rows, so that every row counts
@@ -62,7 +62,8 @@ def collate_examples(examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.T
     """
     import torch
 
-    batch = collate([Encoded(tuple(example["input_ids"]), tuple(example["marks"])) for example in examples])
+    prompts = [Encoded(tuple(example["input_ids"]), tuple(example["marks"])) for example in examples]
+    batch = collate(prompts, share=share)
     targets = torch.tensor([target for example in examples for target in example["targets"]], dtype=torch.float32)
     weights = []
     for example in examples:

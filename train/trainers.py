@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from providers.errors import ConfigError, EngineError
@@ -12,6 +13,7 @@ from synth.rows import Row
 from train.collate import answers_loss, collate_rows, collate_shared
 from train.contexts import attends_freely, encode_contexts
 from train.job import Job
+from train.lower import Lower
 from train.marks import PhaseBatches, collate_examples, encode_rows, marks_loss
 from train.progress import CHECKPOINTS_KEPT, processes
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
+Collate = Callable[[Sequence[Any]], dict[str, "torch.Tensor"]]
 Loss = Callable[[Any, Any, Any], "torch.Tensor"]
 
 
@@ -27,11 +30,13 @@ class Material:
     """What a codec makes of the rows, and how it is trained on."""
 
     examples: list[dict[str, Any]]
-    collate: Callable[[Sequence[Any]], dict[str, torch.Tensor]]
+    collate: Collate
     loss: Loss
     """Of a model as the trainer calls it, a batch, and the number of labels in the step (None: in this batch)."""
     way: str
     """In words, for people."""
+    plain: Collate | None = None
+    """Batches that cost more, where `collate` spares something: their loss is the same."""
 
 
 def material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> Material:
@@ -42,22 +47,30 @@ def material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> Materi
 def _marks_material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> Material:
     if processes() > 1:
         raise ConfigError("Marks are trained by one process: start `memroute train` without `accelerate launch`.")
-    marks = MarkTokenizer(tokenizer)
-    encode_rows(job.validation, marks, job.config.max_tokens)
+    config, marks = job.config, MarkTokenizer(tokenizer)
+    encode_rows(job.validation, marks, config.max_tokens)
+    # Layers whose activations are computed again keep no keys and values, so a beginning cannot be shared.
+    share = not config.activation_checkpointing
+    plain = partial(collate_examples, share=share)
+    lower = Lower(model, lowest_adapted(job, model), share=share) if config.cache_lower else None
+    of_batch = lower.loss if lower else marks_loss
 
     def loss(model: Any, inputs: Any, items: Any) -> torch.Tensor:
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        return marks_loss(inner, inputs, marks.yes, marks.no)
+        return of_batch(inner, inputs, marks.yes, marks.no)
 
     return Material(
-        examples=encode_rows([labelled(job, row) for row in job.rows], marks, job.config.max_tokens),
-        collate=collate_examples,
+        examples=encode_rows([labelled(job, row) for row in job.rows], marks, config.max_tokens),
+        collate=lower.collate if lower else plain,
         loss=loss,
-        way="all candidates of a prompt in one pass",
+        way="all candidates of a prompt in one pass" + (", layers below the adapters once" if lower else ""),
+        plain=plain if lower else None,
     )
 
 
 def _json_material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> Material:
+    if job.config.cache_lower:
+        raise ConfigError("train.cache_lower is for the marks codec; the json codec computes every layer.")
     shared = job.config.shared_context and attends_freely(model)
     encode_contexts(job.validation, tokenizer, job.config.max_tokens, shared=False)
     ways = {True: "each prompt once for all its answers", False: "each answer behind its own prompt"}
@@ -67,6 +80,7 @@ def _json_material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> 
         collate=collate_shared if shared else collate_rows,
         loss=answers_loss,
         way=ways[shared] + why,
+        plain=collate_rows if shared else None,
     )
 
 
@@ -110,9 +124,7 @@ def lora(job: Job, model: Any) -> Any:
     """LoRA on `lora_modules` of the upper share of the layers; `EngineError` where the base has none of a name."""
     from peft import LoraConfig
 
-    config = job.config
-    layers = int(model.config.get_text_config().num_hidden_layers)
-    lowest = layers - max(1, round(layers * config.upper_layers))
+    config, layers, lowest = job.config, _layers(model), lowest_adapted(job, model)
     absent = [name for name in config.lora_modules if not modules_named(model, name)]
     if absent or not config.lora_modules:
         raise EngineError(
@@ -127,6 +139,16 @@ def lora(job: Job, model: Any) -> Any:
         layers_to_transform=list(range(lowest, layers)) if lowest else None,
         task_type="CAUSAL_LM",
     )
+
+
+def lowest_adapted(job: Job, model: Any) -> int:
+    """The lowest layer that gets adapters, counted from 0."""
+    layers = _layers(model)
+    return layers - max(1, round(layers * job.config.upper_layers))
+
+
+def _layers(model: Any) -> int:
+    return int(model.config.get_text_config().num_hidden_layers)
 
 
 def modules_named(model: Any, name: str) -> list[str]:

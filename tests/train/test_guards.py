@@ -3,9 +3,10 @@ import dataclasses
 import pytest
 from made_model import made_base, made_json_rows, made_rows, made_run, write_rows
 
-from providers.errors import EngineError
+from providers.errors import ConfigError, EngineError
 from train.guards import guard_lines, row_guards
 from train.job import Job
+from train.lower import Lower
 from train.sft import check, train_job
 from train.trainers import lora
 
@@ -70,6 +71,30 @@ def test_a_failing_guard_stops_the_training_with_its_row(job):
         train_job(job("marks", broken))
     with pytest.raises(EngineError, match="no row for begin"):
         train_job(job("marks", [row for row in made_rows(6) if row.phase == "in"]))
+
+
+def test_kept_lower_layers_are_compared_with_the_plain_way(job, monkeypatch):
+    made = job("marks")
+    kept = dataclasses.replace(made, config=made.config.model_copy(update={"cache_lower": True, "upper_layers": 0.5}))
+    [check_of_lower] = [c for c in check(kept).checks if c.name == "lower layers"]
+    assert check_of_lower.passed
+    states = Lower._states
+    monkeypatch.setattr(Lower, "_states", lambda self, tokens: 2 + states(self, tokens))
+    assert failing(check(kept)) == ["lower layers"]
+    with pytest.raises(EngineError, match=r"set train\.cache_lower to false"):
+        train_job(kept)
+
+
+def test_lower_layers_cannot_be_kept_for_json_or_for_a_base_that_names_its_layers_otherwise(job):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    made = job("json")
+    with pytest.raises(ConfigError, match=r"train\.cache_lower is for the marks codec"):
+        check(dataclasses.replace(made, config=made.config.model_copy(update={"cache_lower": True})))
+    other = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=16))
+    example = {"input_ids": [1, 2], "marks": [1], "targets": [1.0], "weight": 1.0}
+    with pytest.raises(EngineError, match=r"GPT2Model keeps its layers in a way"):
+        Lower(other, 1).collate([example])
 
 
 def test_a_template_that_rewrites_answers_is_found(job, base):

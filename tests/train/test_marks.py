@@ -8,6 +8,7 @@ from made_model import made_base, made_rows
 from providers.errors import EngineError
 from router.base_model import load_base
 from router.marks import MarkTokenizer, collate, mark_scores
+from train.lower import Lower
 from train.marks import (
     PhaseBatches,
     collate_examples,
@@ -110,6 +111,27 @@ def test_gradients_through_the_shared_prefix_equal_those_of_single_prompts(loade
     for name, parameter in model.named_parameters():
         assert torch.allclose(parameter.grad, together[name], atol=1e-6), name
     model.zero_grad()
+
+
+def test_upper_layers_on_kept_states_have_the_loss_and_gradients_of_the_whole_model(loaded, examples):
+    import torch
+
+    model, marks, _ = loaded
+    first = [example for example in examples if example["phase"] == "begin"][:4]
+    upper = {name: p for name, p in model.named_parameters() if ".layers.2." in name or ".layers.3." in name}
+    lower, found = Lower(model, 2), []
+    for collate_way in (collate_examples, lower.collate, lower.collate):
+        model.zero_grad()
+        loss = lower.loss(model, collate_way(first), marks.yes, marks.no)
+        loss.backward()
+        found.append((loss.item(), {name: parameter.grad.clone() for name, parameter in upper.items()}))
+    model.zero_grad()
+    whole, gradients = found[0]
+    assert len(upper) == 18
+    for loss, kept in found[1:]:
+        assert loss == pytest.approx(whole, abs=1e-6)
+        assert all(torch.allclose(kept[name], gradients[name], atol=1e-6) for name in upper)
+    assert [layer.self_attn.layer_idx for layer in model.model.layers] == [0, 1, 2, 3]
 
 
 def test_scores_do_not_depend_on_the_company_of_a_prompt(loaded):

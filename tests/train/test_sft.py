@@ -200,6 +200,39 @@ def test_adapters_can_be_kept_to_the_upper_layers(base, tmp_path):
         assert "q_proj 2 of 4" in adapters.found
 
 
+@pytest.mark.parametrize("setting", ["cache_lower", "activation_checkpointing"])
+def test_what_saves_time_or_memory_changes_no_loss(base, tmp_path, setting):
+    curves = []
+    for name, settings in (("plain", {}), ("other", {setting: True}), ("both", {"cache_lower": True, setting: True})):
+        with made_run(tmp_path, base, name=name, upper_layers=0.5, lora_dropout=0.0, **settings) as run:
+            train_run(run)
+            curves.append(losses(run))
+    for curve in curves[1:]:
+        assert curve == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in curves[0]]
+
+
+def test_a_continued_training_on_kept_lower_layers_ends_with_the_same_adapter(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(train.progress, "CHECKPOINT_SECONDS", 0.0)
+    settings = {"upper_layers": 0.5, "epochs": 2, "cache_lower": True, "dtype": "bfloat16"}
+    with made_run(tmp_path, base, name="whole", **settings) as run:
+        train_run(run)
+        whole = (run.adapter / "adapter_model.safetensors").read_bytes()
+    original = train.progress.Progress.log
+
+    def killed(self, step, loss, rate):
+        original(self, step, loss, rate)
+        if step == 7:
+            raise KeyboardInterrupt
+
+    with made_run(tmp_path, base, name="halved", **settings) as run:
+        monkeypatch.setattr(train.progress.Progress, "log", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(run)
+        monkeypatch.setattr(train.progress.Progress, "log", original)
+        train_run(run)
+        assert (run.adapter / "adapter_model.safetensors").read_bytes() == whole
+
+
 def test_an_empty_dataset_and_a_missing_base_are_refused(base, tmp_path):
     with made_run(tmp_path, base) as run:
         write_rows(run, [], [])
@@ -326,7 +359,7 @@ def test_settings_that_change_no_adapter_leave_the_training_as_it_is(trained):
     def fingerprint(**settings):
         return dataclasses.replace(job, config=job.config.model_copy(update=settings)).fingerprint
 
-    assert fingerprint(report_to=("wandb",), watch_every=2, activation_checkpointing=True) == job.fingerprint
+    assert fingerprint(report_to=("wandb",), watch_every=2) == job.fingerprint
     changed = {fingerprint(labels="hard"), fingerprint(lora_modules=("q_proj",)), fingerprint(shared_context=False)}
     assert len(changed | {job.fingerprint}) == 4
 
