@@ -18,8 +18,8 @@ from train.trainers import Collate, Material, modules_named
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SHARED_TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
-"""Largest relative difference of the loss between the shared and the plain way, by the weights' number format."""
+SAME_LOSS = {"float32": 1e-4, "bfloat16": 3e-2}
+"""Largest relative difference of the loss between the way that is trained and the plain one, by the number format."""
 
 
 class Guard(BaseModel, frozen=True):
@@ -235,7 +235,7 @@ def _same_loss(job: Job, model: Any, given: Material, collate: Collate) -> Guard
     examples = _two_alike(given.examples) if marks else [_most_answers(given.examples)]
     with torch.no_grad(), _still(model):
         spared, plain = (float(given.loss(model, _to(way(examples), model), None)) for way in (given.collate, collate))
-    allowed = SHARED_TOLERANCE[job.config.dtype]
+    allowed = SAME_LOSS[job.config.dtype]
     difference = abs(spared - plain) / max(abs(plain), 1e-6)
     name, way, setting = (
         ("lower layers", "with the lower layers' states kept", "train.cache_lower")
