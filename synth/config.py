@@ -273,6 +273,8 @@ class TrainConfig(Section):
     labels: Literal["soft", "hard", "distilled"] = "soft"
     """What marks are trained on: mean correctness as it is; 1 from 0.5 up and 0 below; or, at Begin, its mean with what
     heads that have not seen the task expect."""
+    objective: Literal["pointwise", "listwise"] = "pointwise"
+    """What marks are trained for: every candidate's own label; or also a row's candidates against each other."""
     candidate_order: Literal["config", "shuffled"] = "config"
     """Order of a Begin prompt's candidates in training: the config's, in which marks are asked later, or drawn by task;
     the json codec always draws it."""

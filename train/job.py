@@ -33,6 +33,7 @@ NEUTRAL = (
     "descriptors",
     "forecast",
     "candidate_order",
+    "objective",
     "cache_lower",
     "activation_checkpointing",
 )

@@ -41,13 +41,15 @@ class Lower:
             rest[place, : len(state) - shared] = state[shared:]
         return {**inputs, LOWER_PREFIX: states[0][None, :shared], LOWER_REST: rest}
 
-    def loss(self, model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int) -> torch.Tensor:
+    def loss(
+        self, model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int, *, listwise: bool = False
+    ) -> torch.Tensor:
         """`marks_loss` by the layers from `first` on alone, where the batch has states, else by all of them."""
         if LOWER_REST not in inputs:
-            return marks_loss(model, inputs, yes, no)
+            return marks_loss(model, inputs, yes, no, listwise=listwise)
         states = {"prefix": inputs[LOWER_PREFIX], "input_ids": inputs[LOWER_REST]}
         with _upper(model, self._first) as upper:
-            return marks_loss(upper, {**inputs, **states}, yes, no)
+            return marks_loss(upper, {**inputs, **states}, yes, no, listwise=listwise)
 
     def _states(self, tokens: tuple[int, ...]) -> torch.Tensor:
         import torch

@@ -79,9 +79,34 @@ def collate_examples(examples: Sequence[Mapping[str, Any]], *, share: bool = Tru
     }
 
 
-def marks_loss(model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int) -> torch.Tensor:
-    """Weighted binary cross-entropy of the marks' log-odds against soft targets; no other token carries loss."""
-    return _loss(_scores(model, inputs, yes, no), inputs)
+def marks_loss(
+    model: Any, inputs: Mapping[str, torch.Tensor], yes: int, no: int, *, listwise: bool = False
+) -> torch.Tensor:
+    """Weighted binary cross-entropy of the marks' log-odds against soft targets; no other token carries loss.
+
+    With `listwise` a row's candidates are also held against each other (`listwise_loss`).
+    """
+    scores = _scores(model, inputs, yes, no)
+    loss = _loss(scores, inputs)
+    return loss + listwise_loss(scores, inputs) if listwise else loss
+
+
+def listwise_loss(scores: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Cross-entropy of the softmax over a row's labelled candidates against their shares of its labels' sum, weighted.
+
+    Which candidate is right is what a decision turns on, and most rows' labels are alike (ListNet, Cao et al. 2007,
+    with shares in place of its softmax). A row whose labels are all 0 prefers none and adds nothing.
+    """
+    import torch
+
+    targets, row = inputs["targets"], inputs["row"]
+    rows = torch.arange(int(row.max()) + 1, device=row.device)[:, None]
+    labelled = (row == rows) & ~targets.isnan()
+    right = torch.where(labelled, targets, 0.0)
+    shares = right / right.sum(1, keepdim=True).clamp(min=torch.finfo(right.dtype).tiny)
+    chances = torch.where(labelled, scores, -torch.inf).log_softmax(1)
+    entropy = -torch.where(labelled, shares * chances, 0.0).sum(1)
+    return (entropy * torch.where(labelled, inputs["weights"], 0.0).sum(1)).sum()
 
 
 def score_examples(

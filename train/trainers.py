@@ -57,7 +57,7 @@ def _marks_material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) ->
 
     def loss(model: Any, inputs: Any, items: Any) -> torch.Tensor:
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        return of_batch(inner, inputs, marks.yes, marks.no)
+        return of_batch(inner, inputs, marks.yes, marks.no, listwise=config.objective == "listwise")
 
     return Material(
         examples=encode_rows([labelled(job, row) for row in job.rows], marks, config.max_tokens),
@@ -71,6 +71,8 @@ def _marks_material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) ->
 def _json_material(job: Job, model: Any, tokenizer: PreTrainedTokenizerBase) -> Material:
     if job.config.cache_lower:
         raise ConfigError("train.cache_lower is for the marks codec; the json codec computes every layer.")
+    if job.config.objective == "listwise":
+        raise ConfigError("train.objective: listwise is for the marks codec; a json answer names one provider.")
     shared = job.config.shared_context and attends_freely(model)
     encode_contexts(job.validation, tokenizer, job.config.max_tokens, shared=False)
     ways = {True: "each prompt once for all its answers", False: "each answer behind its own prompt"}

@@ -14,6 +14,7 @@ from train.marks import (
     collate_examples,
     encode_rows,
     fit_offsets,
+    listwise_loss,
     marks_loss,
     measure,
     score_examples,
@@ -95,6 +96,26 @@ def test_the_loss_is_the_cross_entropy_of_the_full_heads_logits_at_the_marks(loa
     with torch.inference_mode():
         loss = float(marks_loss(model, collate_examples(examples[:6]), marks.yes, marks.no))
     assert loss == pytest.approx(total, abs=1e-5)
+
+
+def test_the_listwise_loss_is_the_cross_entropy_over_a_rows_labelled_candidates():
+    import torch
+
+    scores = torch.tensor([2.0, 0.0, 5.0, 1.0, 3.0, -1.0], requires_grad=True)
+    inputs = {
+        "row": torch.tensor([0, 0, 0, 1, 1, 2]),
+        "targets": torch.tensor([1.0, 0.5, math.nan, 0.0, 0.0, 1.0]),
+        "weights": torch.tensor([0.25, 0.25, 0.0, 0.5, 0.5, 1.0]),
+    }
+    total = math.exp(2) + 1
+    expected = 0.5 * -(math.log(math.exp(2) / total) * 2 / 3 + math.log(1 / total) / 3)
+    loss = listwise_loss(scores, inputs)
+    assert loss.item() == pytest.approx(expected, abs=1e-6)
+    loss.backward()
+    chance = math.exp(2) / total
+    assert scores.grad.tolist() == pytest.approx(
+        [0.5 * (chance - 2 / 3), -0.5 * (chance - 2 / 3), 0, 0, 0, 0], abs=1e-6
+    )
 
 
 def test_gradients_through_the_shared_prefix_equal_those_of_single_prompts(loaded, examples):

@@ -12,7 +12,7 @@ from made_model import made_base, made_json_rows, made_rows, made_run, metrics, 
 
 import train.export
 import train.progress
-from providers.errors import EngineError
+from providers.errors import ConfigError, EngineError
 from providers.registry import provider_cards
 from router.adapter import load_merged, load_router, read_record
 from router.base_model import load_base
@@ -209,6 +209,17 @@ def test_what_saves_time_or_memory_changes_no_loss(base, tmp_path, setting):
             curves.append(losses(run))
     for curve in curves[1:]:
         assert curve == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in curves[0]]
+
+
+def test_a_listwise_training_is_another_one_and_for_marks_alone(base, trained, tmp_path):
+    with made_run(tmp_path, base, epochs=3, objective="listwise") as run:
+        train_run(run)
+        assert losses(run)[0][1] > losses(trained)[0][1] + 0.3
+        assert read_record(run.adapter).fingerprint != read_record(trained.adapter).fingerprint
+    with made_run(tmp_path, base, name="json", codec="json", objective="listwise") as run:
+        write_rows(run, made_json_rows(5), [])
+        with pytest.raises(ConfigError, match=r"train\.objective: listwise is for the marks codec"):
+            train_run(run)
 
 
 def test_a_continued_training_on_kept_lower_layers_ends_with_the_same_adapter(base, tmp_path, monkeypatch):
