@@ -6,7 +6,7 @@ of a candidate is logit(" yes") - logit(" no") of the next token at its mark: lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,16 @@ def mark_scores(model: Any, batch: Batch, yes: int, no: int) -> torch.Tensor:
     head = model.get_output_embeddings().weight
     scores: torch.Tensor = _rest_states(model, batch)[batch.row, batch.column] @ (head[yes] - head[no])
     return scores.float()
+
+
+def with_offsets(scores: Sequence[float], candidates: Sequence[str], offsets: Mapping[str, float]) -> list[float]:
+    """Log-odds with every candidate's offset (`train.marks.fit_offsets`).
+
+    A candidate that the training did not know gets the mean of those that it did: what they share is the level at which
+    the training left all marks.
+    """
+    level = sum(offsets.values()) / len(offsets) if offsets else 0.0
+    return [score + offsets.get(name, level) for score, name in zip(scores, candidates, strict=True)]
 
 
 def _rest_states(model: Any, batch: Batch) -> Any:

@@ -21,6 +21,7 @@ from providers.types import Flow, content_hash
 from router.adapter import AdapterRecord
 from router.codec import CodecName, Prompt, decide_begin, decide_end, decide_in
 from router.decisions import SHORT_TERM
+from router.marks import with_offsets
 from serve.failures import EngineFailure
 from serve.schemas import begin_schema, end_schema, in_schema
 from synth.rows import PARTS, PHASES, Phase, Row, load_rows
@@ -144,7 +145,7 @@ def case_schema(case: Case, providers: Sequence[str]) -> dict[str, Any]:
 
 def decided_marks(phase: Phase, candidates: Sequence[str], scores: Sequence[float], offsets: dict[str, float]) -> str:
     """The decision that log-odds give, as a word or two."""
-    shifted = [score + offsets.get(name, 0.0) for score, name in zip(scores, candidates, strict=True)]
+    shifted = with_offsets(scores, candidates, offsets)
     if phase == "begin":
         return decide_begin(shifted, candidates).arm
     if phase == "in":
@@ -223,7 +224,7 @@ def _kept(cases: Sequence[tuple[str, Case]]) -> tuple[Case, ...]:
 
 
 def _margin(row: Row, scores: Sequence[float], offsets: dict[str, float]) -> float:
-    shifted = [score + offsets.get(name, 0.0) for score, name in zip(scores, row.candidates, strict=True)]
+    shifted = with_offsets(scores, row.candidates, offsets)
     if row.phase == "begin":
         first, *rest = sorted(shifted, reverse=True)
         return first - rest[0] if rest else 0.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from providers.errors import EngineError
 from providers.types import content_hash
-from router.marks import Batch, Encoded, MarkTokenizer, collate, mark_scores
+from router.marks import Batch, Encoded, MarkTokenizer, collate, mark_scores, with_offsets
 from synth.rows import Row
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ def shifted(
 ) -> list[list[float]]:
     """The scores with each candidate's offset added."""
     return [
-        [score + offsets.get(e["phase"], {}).get(c, 0.0) for c, score in zip(e["candidates"], values, strict=True)]
-        for e, values in zip(examples, scores, strict=True)
+        with_offsets(values, example["candidates"], offsets.get(example["phase"], {}))
+        for example, values in zip(examples, scores, strict=True)
     ]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from router.codec import MarksCodec, Prompt, decide_begin, decide_end, decide_in, empty_previews
 from router.context import BeginContext, EndContext, InContext
 from router.decisions import BeginDecision, EndDecision, InDecision
+from router.marks import with_offsets
 from router.sight import Sight
 
 
@@ -69,5 +70,4 @@ class MarksPolicy(ABC):
         return self._shifted(phase, prompt, await self.read(prompt))
 
     def _shifted(self, phase: str, prompt: Prompt, scores: Sequence[float]) -> list[float]:
-        offsets = self._offsets.get(phase, {})
-        return [score + offsets.get(name, 0.0) for name, score in zip(prompt.candidates, scores, strict=True)]
+        return with_offsets(scores, prompt.candidates, self._offsets.get(phase, {}))

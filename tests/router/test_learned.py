@@ -16,6 +16,7 @@ from providers.types import Outcome, Preview, Step
 from router.base_model import base_location, load_base
 from router.codec import MarksCodec
 from router.context import BeginContext, EndContext, InContext
+from router.marks import with_offsets
 from router.policies.learned import Generating, Learned, LocalScorer
 from router.sight import Sight
 
@@ -93,7 +94,11 @@ async def test_in_and_end_read_their_marks(policy):
 
 async def test_offsets_shift_the_scores_that_decide(base, policy):
     model, tokenizer = load_base(base, dtype="float32")
-    offsets = {"begin": {"functions": 100.0}, "in": {"short_term_memory": -100.0}, "end": {"lessons": 100.0}}
+    offsets = {
+        "begin": {"lessons": 0.0, "workflows": 0.0, "functions": 100.0},
+        "in": {"short_term_memory": -100.0},
+        "end": {"lessons": 100.0},
+    }
     shifted = Learned(model, tokenizer, name="trained", offsets=offsets)
     assert shifted.score([begin(1)]) == pytest.approx(
         policy.score([begin(1)]) + np.asarray([0.0, 0.0, 100.0]), abs=1e-4
@@ -103,6 +108,12 @@ async def test_offsets_shift_the_scores_that_decide(base, policy):
     assert (await shifted.step(context)).action == "no_op"
     ending = EndContext(task_id="t", question="which ?", summary="run", outcome=Outcome(correct=False), cards=CARDS)
     assert "lessons" in (await shifted.end(ending)).providers
+
+
+def test_a_candidate_that_the_training_did_not_know_stands_at_the_level_of_the_others():
+    scores, candidates = [1.0, 2.0, 3.0], ["lessons", "new", "workflows"]
+    assert with_offsets(scores, candidates, {"lessons": -0.5, "workflows": -1.5}) == [0.5, 1.0, 1.5]
+    assert with_offsets(scores, candidates, {}) == scores
 
 
 async def test_a_router_sees_the_parts_of_descriptors_that_it_was_trained_with(base, policy):

@@ -223,7 +223,7 @@ def test_offsets_bring_the_mean_chance_to_the_mean_label(pairs):
     assert phase == "begin"
     assert set(found) == {"p"}
     assert sum(target for _, target in pairs) - sum(chances) == pytest.approx(offset, abs=1e-5)
-    assert shifted(examples, scores, {"begin": found}) == [[score + offset, 0.0] for score, _ in pairs]
+    assert shifted(examples, scores, {"begin": found}) == [[score + offset, offset] for score, _ in pairs]
 
 
 def test_a_few_examples_can_be_learned_by_heart(base):
