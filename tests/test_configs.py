@@ -90,7 +90,7 @@ def test_accelerate_reads_its_configs_without_an_unknown_key(path: Path) -> None
     assert launched.training_script_args == ["train", "CONFIG", "--only", "lm"]
 
 
-def test_embedded_long_has_more_tasks_of_the_same_kind_and_no_cap() -> None:
+def test_embedded_long_has_more_tasks_of_the_same_kind_a_listwise_training_and_no_cap() -> None:
     configs = {path.stem: load_config(path) for path in CONFIGS}
     long, short = configs["embedded-long"], configs["embedded"]
     assert long.suite.explore >= 2000
@@ -98,7 +98,8 @@ def test_embedded_long_has_more_tasks_of_the_same_kind_and_no_cap() -> None:
     assert long.train.max_minutes is None
     for section in ("agent", "providers", "encoder", "explore", "rewards", "evaluate"):
         assert getattr(long, section) == getattr(short, section)
-    assert long.train.model_copy(update={"max_minutes": short.train.max_minutes}) == short.train
+    own = {"max_minutes": None, "objective": "listwise"}
+    assert long.train == short.train.model_copy(update=own)
 
 
 def test_governance_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
