@@ -108,7 +108,8 @@ def build_trainer(
             return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return PhaseBatches(given.examples, job.config.batch_size * job.config.accumulation, job.seed)
+            of_step = job.config.batch_size * job.config.accumulation * processes()
+            return PhaseBatches(given.examples, of_step, job.seed)
 
     trainer = RouterTrainer(
         model=model,

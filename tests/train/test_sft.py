@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -188,6 +189,22 @@ def test_splitting_a_batch_by_accumulation_gives_the_same_losses(base, tmp_path)
             curves.append(losses(run))
     assert len(curves[0]) == 4
     assert curves[1] == [(step, pytest.approx(loss, abs=1e-4)) for step, loss in curves[0]]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_that_accumulates_twice(base, tmp_path):
+    curves = []
+    for name, processes in (("one", 1), ("two", 2)):
+        settings = {"codec": "json", "lora_dropout": 0.0, "epochs": 2, "batch_size": 2, "accumulation": 2 // processes}
+        with made_run(tmp_path, base, name=name, **settings) as run:
+            write_rows(run, made_json_rows(16), [])
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--standalone"]
+        launch += ["--no-python", sys.executable, "-m", "memroute"]
+        launch += ["train", str(run.root / "config.yaml"), "--runs-dir", str(tmp_path), "--only", "lm"]
+        subprocess.run(launch, env=os.environ | {"ACCELERATE_USE_CPU": "true"}, check=True, capture_output=True)
+        curves.append(losses(run))
+    assert len(curves[0]) == 16
+    assert curves[1] == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in curves[0]]
 
 
 def test_adapters_can_be_kept_to_the_upper_layers(base, tmp_path):
