@@ -75,7 +75,7 @@ def steps_of(chat: Chat) -> list[SentStep]:
         return []
     rest = chat[first + 1 :]
     results = {
-        message.get("tool_call_id"): text_of(message.get("content"))
+        str(message.get("tool_call_id")): text_of(message.get("content"))
         for message in rest
         if message.get("role") == "tool"
     }
@@ -107,7 +107,7 @@ def reply_of(body: bytes) -> Reply | None:
     try:
         choice = json.loads(body)["choices"][0]
         message = choice["message"]
-        calls = [str(call.get("id") or "") for call in message.get("tool_calls") or ()]
+        calls = [str(call.get("id") or "") for call in _calls(message)]
         return Reply(text_of(message.get("content")), tuple(calls), str(choice.get("finish_reason") or ""))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return None
@@ -119,10 +119,9 @@ def streamed_reply(events: bytes) -> Reply | None:
     for delta, ended in _deltas(events):
         found = True
         text += text_of(delta.get("content"))
-        for call in delta.get("tool_calls") or ():
-            if isinstance(call, Mapping):
-                place = call.get("index") if isinstance(call.get("index"), int) else len(calls)
-                calls[int(place or 0)] = calls.get(int(place or 0), "") or str(call.get("id") or "")
+        for call in _calls(delta):
+            place = call.get("index") if isinstance(call.get("index"), int) else len(calls)
+            calls[int(place or 0)] = calls.get(int(place or 0), "") or str(call.get("id") or "")
         finish = ended or finish
     return Reply(text, tuple(calls.values()), finish) if found else None
 
@@ -142,15 +141,21 @@ def _deltas(events: bytes) -> Iterator[tuple[Mapping[str, Any], str]]:
                 yield choice["delta"], str(choice.get("finish_reason") or "")
 
 
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tool calls of a message, those that are objects."""
+    calls = message.get("tool_calls")
+    return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+
+
 def _first_user(chat: Chat) -> int | None:
     return next((place for place, message in enumerate(chat) if message.get("role") == "user"), None)
 
 
-def _steps_at(chat: Chat, place: int, results: Mapping[Any, str]) -> list[SentStep]:
+def _steps_at(chat: Chat, place: int, results: Mapping[str, str]) -> list[SentStep]:
     message = chat[place]
     if message.get("role") != "assistant":
         return []
-    said, calls = text_of(message.get("content")), message.get("tool_calls") or ()
+    said, calls = text_of(message.get("content")), _calls(message)
     if not calls:
         answered = chat[place + 1] if place + 1 < len(chat) else {}
         if answered.get("role") != "user":
@@ -158,14 +163,11 @@ def _steps_at(chat: Chat, place: int, results: Mapping[Any, str]) -> list[SentSt
         return [SentStep(tool=SAID, thought=said, observation=text_of(answered.get("content")))]
     steps = []
     for call in calls:
-        if isinstance(call, Mapping) and call.get("id") in results:
+        seen = results.get(str(call.get("id")))
+        if seen is not None:
             function = call.get("function") if isinstance(call.get("function"), Mapping) else {}
             name, given = well_formed(str((function or {}).get("name") or UNNAMED)), (function or {}).get("arguments")
-            steps.append(
-                SentStep(
-                    tool=name[:200], arguments=_arguments(given), observation=results[call.get("id")], thought=said
-                )
-            )
+            steps.append(SentStep(tool=name[:200], arguments=_arguments(given), observation=seen, thought=said))
     return steps
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from serve.conversation import (
     SAID,
+    Reply,
     extends,
     identity_of,
     opening_of,
@@ -133,14 +134,17 @@ def test_a_whole_answer_is_read_and_what_is_none_is_none() -> None:
         assert reply_of(bad) is None
 
 
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["id", "index", "function", "name", "arguments", "text"]), inner, max_size=4)
+    ),
+    max_leaves=6,
+)
 message = st.dictionaries(
     st.sampled_from(["role", "content", "tool_calls", "tool_call_id"]),
-    st.none()
-    | st.sampled_from(["system", "user", "assistant", "tool"])
-    | st.text(max_size=8)
-    | st.lists(
-        st.dictionaries(st.sampled_from(["id", "function", "text"]), st.none() | st.text(max_size=4)), max_size=2
-    ),
+    st.sampled_from(["system", "user", "assistant", "tool"]) | anything,
 )
 
 
@@ -153,6 +157,23 @@ def test_no_chat_that_is_a_list_of_objects_is_a_crash(chat: list[dict[str, Any]]
     shown = with_memory(chat, "memory", "working")
     assert "memory" in "".join(text_of(m.get("content")) for m in shown)
     assert with_memory(chat, "", "") == chat
+
+
+def test_ids_and_calls_of_other_types_are_no_crash() -> None:
+    odd: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": [], "content": "x"}]
+    odd += [{"role": "assistant", "tool_calls": calls} for calls in (5, "no", [{"id": {}}], {"id": "1"})]
+    assert steps_of([ASKED, *odd]) == []
+    chat = [ASKED, called("1", "open", "{}", ""), result("1", "y"), *odd]
+    assert [step.observation for step in steps_of(chat)] == ["y"]
+    event = "data: " + json.dumps({"choices": [{"delta": {"content": "a", "tool_calls": 5}}]})
+    assert streamed_reply(event.encode()) == Reply("a")
+
+
+@given(st.lists(message, max_size=3))
+def test_no_delta_is_a_crash(deltas: list[dict[str, Any]]) -> None:
+    events = [f"data: {json.dumps({'choices': [{'delta': delta}]})}\n" for delta in deltas]
+    reply = streamed_reply("".join(events).encode())
+    assert (reply is None) == (not deltas)
 
 
 def test_half_a_surrogate_pair_is_mended() -> None:
