@@ -94,8 +94,8 @@ def marks_loss(
 def listwise_loss(scores: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Cross-entropy of the softmax over a row's labelled candidates against their shares of its labels' sum, weighted.
 
-    Which candidate is right is what a decision turns on, and most rows' labels are alike (ListNet, Cao et al. 2007,
-    with shares in place of its softmax). A row whose labels are all 0 prefers none and adds nothing.
+    A decision turns on which candidate is right, not on how many are (ListNet, Cao et al. 2007, with shares in place of
+    its softmax of the labels). A row whose labels are all 0 prefers none and adds nothing.
     """
     import torch
 
