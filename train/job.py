@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from providers.base import ProviderCard
+from providers.errors import ConfigError
 from providers.registry import provider_cards
 from providers.types import content_hash
 from router.adapter import AdapterRecord
@@ -17,7 +18,7 @@ from router.codec import template_hash
 from router.guide import guide_hash
 from router.table import RoutingTable
 from synth.config import TrainConfig
-from synth.rows import Row, dataset_hash, load_rows
+from synth.rows import Part, Row, dataset_hash, load_rows
 from synth.runs import Run
 from synth.selection import Scored, select
 from train.forecast import Forecast
@@ -76,7 +77,7 @@ class Job:
         expected = Forecast.of_run(run, tasks) if config.forecast or config.labels == "distilled" else None
         forecast = expected if config.forecast else None
         if forecast is None and _written_alike(config, run.config.train):
-            rows, validation = load_rows(run, "train"), load_rows(run, "validation")
+            rows, validation = _stored(run, "train"), _stored(run, "validation")
         else:
             rows, validation = _written(run, config, cards, forecast)
         held_out = {row.task_id for row in validation}
@@ -151,6 +152,16 @@ class Job:
 def _written_alike(one: TrainConfig, other: TrainConfig) -> bool:
     """Whether the same rows are written for both."""
     return one.codec == other.codec and one.candidate_order == other.candidate_order
+
+
+def _stored(run: Run, part: Part) -> list[Row]:
+    """The dataset's rows of one part. Raises `ConfigError` for those of the other codec: this one's fields are empty."""
+    rows, codec = load_rows(run, part), run.config.train.codec
+    if any(bool(row.segments) != (codec == "marks") for row in rows):
+        raise ConfigError(
+            f"{run.dataset} is not written for train.codec: {codec}; run `memroute build` with this config"
+        )
+    return rows
 
 
 def _written(

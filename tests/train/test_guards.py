@@ -97,6 +97,12 @@ def test_lower_layers_cannot_be_kept_for_json_or_for_a_base_that_names_its_layer
         Lower(other, 1).collate([example])
 
 
+@pytest.mark.parametrize(("codec", "rows"), [("json", made_rows(3)), ("marks", made_json_rows(3))])
+def test_rows_of_the_other_codec_are_refused(job, codec, rows):
+    with pytest.raises(ConfigError, match=rf"not written for train\.codec: {codec}; run `memroute build`"):
+        job(codec, rows)
+
+
 def test_a_template_that_rewrites_answers_is_found(job, base):
     from router.base_model import load_base
 
