@@ -155,7 +155,7 @@ def _written_alike(one: TrainConfig, other: TrainConfig) -> bool:
 
 
 def _stored(run: Run, part: Part) -> list[Row]:
-    """The dataset's rows of one part. Raises `ConfigError` for those of the other codec: this one's fields are empty."""
+    """The dataset's rows of one part. Raises `ConfigError` where they are those of the other codec."""
     rows, codec = load_rows(run, part), run.config.train.codec
     if any(bool(row.segments) != (codec == "marks") for row in rows):
         raise ConfigError(
